@@ -1,0 +1,91 @@
+/**
+ * The conversation with a guest's PID 1. Every byte from the guest is data: whatever it says, nothing but its
+ * own app is affected.
+ */
+import { Context, type Effect, type Queue, Schema, type Scope } from "effect"
+import type { RestartPolicy } from "../document/schema.ts"
+import type { Machine } from "./Hypervisor.ts"
+
+/** What PID 1 is told to run. It reaches the guest by the channel alone and never lies on a disk. */
+export interface BootSpec {
+  readonly hostname: string
+  readonly network: { readonly address: string; readonly prefixLength: number; readonly gateway: string }
+  readonly nameservers: ReadonlyArray<string>
+  /** How many layer drives follow the base; the volume's drive is the last. */
+  readonly layerCount: number
+  readonly program: string
+  readonly args: ReadonlyArray<string>
+  readonly workingDirectory: string
+  /** The whole environment of the program, references filled in, in order. Secret: never logged. */
+  readonly environment: ReadonlyArray<readonly [name: string, value: string]>
+  readonly restartPolicy: RestartPolicy
+  /** The host's time when the spec was handed over: ms since 1970. */
+  readonly hostTime: number
+}
+
+/** Where the guest is in its life, as its PID 1 says. */
+export type GuestPhase = "awaiting-spec" | "starting" | "running" | "backing-off" | "stopping" | "failed"
+
+export type ProgramExit = { readonly code: number } | { readonly signal: number }
+
+/** What a guest tells by itself. */
+export type GuestEvent =
+  | { readonly kind: "output"; readonly stream: "stdout" | "stderr"; readonly bytes: Uint8Array }
+  /** So many bytes of output were lost, because the host did not read in time. */
+  | { readonly kind: "gap"; readonly bytes: number }
+  /** The program runs (again). */
+  | { readonly kind: "started" }
+  /** The program ended and will be started again after `backoffMs`. `attempt` counts from 1 since the budget was earned back. */
+  | {
+      readonly kind: "restarting"
+      readonly attempt: number
+      readonly budget: number
+      readonly exit: ProgramExit
+      readonly backoffMs: number
+      readonly reason: string
+    }
+  /** The guest gives up and powers off: a sentence, for instance that the program is not in any layer. */
+  | { readonly kind: "failed"; readonly reason: string }
+
+/** What a connection attempt inside the guest came to. */
+export type PortProbe = "accepted" | "refused" | "timed-out" | "failed"
+
+/** The guest cannot be spoken to. */
+export class GuestError extends Schema.TaggedError<GuestError>()("GuestError", {
+  operation: Schema.String,
+  reason: Schema.String
+}) {
+  override get message() {
+    return `the guest could not be asked to ${this.operation}: ${this.reason}`
+  }
+}
+
+/** One daemon's conversation with one guest; reconnects by itself while the VMM runs. */
+export interface GuestSession {
+  /** Names this conversation in the app's log. */
+  readonly sessionId: string
+  /** The phase that the guest reported when the conversation began. */
+  readonly phase: GuestPhase
+  /** In the order in which the guest told them; ended when the scope closes. Bounded: a full queue stops reading, never the guest. */
+  readonly events: Queue.Dequeue<GuestEvent>
+  /** Hands the boot spec over and waits for the guest to take it. */
+  readonly handOver: (spec: BootSpec) => Effect.Effect<void, GuestError>
+  /** Connects to a TCP port inside the guest, from inside the guest. */
+  readonly probe: (port: number, timeoutMs: number) => Effect.Effect<PortProbe, GuestError>
+  /**
+   * Asks for an orderly end: SIGTERM to the program, SIGKILL after `graceMs`, volumes unmounted, power off.
+   * Succeeds when the guest has taken the request; `Machine.exit` tells when it is done.
+   */
+  readonly shutdown: (graceMs: number) => Effect.Effect<void, GuestError>
+}
+
+export class Guest extends Context.Service<
+  Guest,
+  {
+    /** Connects and exchanges hellos; waits for PID 1 at most `timeoutMs`. The session ends with the scope, the guest does not. */
+    readonly connect: (
+      machine: Machine,
+      timeoutMs: number
+    ) => Effect.Effect<GuestSession, GuestError, Scope.Scope>
+  }
+>()("nibrunner/services/Guest") {}

@@ -1,0 +1,92 @@
+/**
+ * The host's own notes: what must survive the death of the daemon.
+ *
+ * Every write is one transaction, committed to the disk before the effect succeeds: callers write what
+ * they intend before they act, and what came of it after, so that a crash at any point leaves something
+ * that the next start repairs.
+ */
+import { Context, type Effect, type Option, Schema } from "effect"
+import { AppId, DesiredInstance, HostId, VolumeId } from "../document/schema.ts"
+import { MachineRecord } from "./Hypervisor.ts"
+
+/** The host's notes cannot be read or written. */
+export class HostStateError extends Schema.TaggedError<HostStateError>()("HostStateError", {
+  operation: Schema.String,
+  cause: Schema.Defect()
+}) {
+  override get message() {
+    return `the host's notes cannot be used (${this.operation}): ${this.cause instanceof Error ? this.cause.message : String(this.cause)}`
+  }
+}
+
+/** The document in force: the bytes that were accepted, and their sha-256. */
+export const AcceptedDocument = Schema.Struct({
+  hostId: HostId,
+  digest: Schema.String,
+  text: Schema.String
+})
+export interface AcceptedDocument extends Schema.Schema.Type<typeof AcceptedDocument> {}
+
+/** What an app's last start was made of, and how many starts its budget has seen. Times in ms since 1970. */
+export const AppRecord = Schema.Struct({
+  appId: AppId,
+  slot: Schema.Int,
+  /** The instance as the document named it when the microVM was started; absent before the first start. */
+  instance: Schema.optionalKey(DesiredInstance),
+  /** The microVM that is up or being started. Written before the VMM is, completed with its pid after. */
+  machine: Schema.optionalKey(MachineRecord),
+  startedAt: Schema.optionalKey(Schema.Number),
+  convergedAt: Schema.optionalKey(Schema.Number),
+  lastExitCode: Schema.optionalKey(Schema.Int),
+  /** Starts since the budget was last earned back, and the time of the last. */
+  attempts: Schema.Int,
+  lastAttemptAt: Schema.optionalKey(Schema.Number),
+  /** In-guest restarts since the last cold boot. */
+  restartCount: Schema.Int,
+  lastRestart: Schema.optionalKey(
+    Schema.Struct({
+      at: Schema.Number,
+      attempt: Schema.Int,
+      budget: Schema.Int,
+      exit: Schema.Union([Schema.Struct({ code: Schema.Int }), Schema.Struct({ signal: Schema.Int })]),
+      reason: Schema.String,
+      backoffMs: Schema.Number
+    })
+  ),
+  /** Why the app failed, when it did and nothing is tried any more under this deployment. */
+  failure: Schema.optionalKey(Schema.String)
+})
+export interface AppRecord extends Schema.Schema.Type<typeof AppRecord> {}
+
+/** A volume that exists on this host, or was deleted while the document still names it. */
+export const VolumeRecord = Schema.Struct({
+  volumeId: VolumeId,
+  appId: AppId,
+  sizeBytes: Schema.Number,
+  /** `provisioning` is written before the backend acts; `ready` after it has formatted the volume. */
+  state: Schema.Literals(["provisioning", "ready", "deleting", "deleted"])
+})
+export interface VolumeRecord extends Schema.Schema.Type<typeof VolumeRecord> {}
+
+export class HostState extends Context.Service<
+  HostState,
+  {
+    /** The document in force, if one was ever accepted. */
+    readonly document: Effect.Effect<Option.Option<AcceptedDocument>, HostStateError>
+    readonly accept: (document: AcceptedDocument) => Effect.Effect<void, HostStateError>
+
+    readonly apps: Effect.Effect<ReadonlyArray<AppRecord>, HostStateError>
+    readonly saveApp: (record: AppRecord) => Effect.Effect<void, HostStateError>
+    /** Also gives the app's slot back. No error when there is no such record. */
+    readonly deleteApp: (appId: AppId) => Effect.Effect<void, HostStateError>
+
+    readonly volumes: Effect.Effect<ReadonlyArray<VolumeRecord>, HostStateError>
+    readonly saveVolume: (record: VolumeRecord) => Effect.Effect<void, HostStateError>
+    readonly deleteVolume: (volumeId: VolumeId) => Effect.Effect<void, HostStateError>
+
+    /** The slot handed out last, so that a slot given back is not the next one given. -1 before the first. */
+    readonly slotCursor: Effect.Effect<number, HostStateError>
+    /** One transaction: the app's new record and the cursor. Two records never hold one slot (unique). */
+    readonly claimSlot: (record: AppRecord) => Effect.Effect<void, HostStateError>
+  }
+>()("nibrunner/services/HostState") {}
