@@ -2,7 +2,7 @@
  * The conversation with a guest's PID 1. Every byte from the guest is data: whatever it says, nothing but its
  * own app is affected.
  */
-import { Context, type Effect, type Queue, Schema, type Scope } from "effect"
+import { type Cause, Context, type Effect, type Queue, Schema, type Scope } from "effect"
 import type { RestartPolicy } from "../document/schema.ts"
 import type { Machine } from "./Hypervisor.ts"
 
@@ -66,8 +66,12 @@ export interface GuestSession {
   readonly sessionId: string
   /** The phase that the guest reported when the conversation began. */
   readonly phase: GuestPhase
-  /** In the order in which the guest told them; ended when the scope closes. Bounded: a full queue stops reading, never the guest. */
-  readonly events: Queue.Dequeue<GuestEvent>
+  /**
+   * In the order in which the guest told them. Ends when the scope closes, or when the VMM has gone and all that
+   * it had said is taken: read to the end before judging why a guest ended. Bounded: a full queue stops reading,
+   * never the guest.
+   */
+  readonly events: Queue.Dequeue<GuestEvent, Cause.Done>
   /** Hands the boot spec over and waits for the guest to take it. */
   readonly handOver: (spec: BootSpec) => Effect.Effect<void, GuestError>
   /** Connects to a TCP port inside the guest, from inside the guest. */

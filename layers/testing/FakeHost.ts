@@ -1,0 +1,378 @@
+/**
+ * One machine in memory for the testing layers of `Hypervisor`, `Guest`, `Network` and `HealthProber`.
+ *
+ * The world outlives the layers built over it: a test plays a daemon's restart by closing one layer's scope and
+ * building another over the same world, and a daemon's violent death with `crash` before the close. Time is
+ * the Clock's, so everything here stands still under a TestClock until the test moves it.
+ */
+import { type Cause, Deferred, Effect, Queue, type Scope } from "effect"
+import type { AppId } from "../../src/document/schema.ts"
+import { slotAddresses } from "../../src/network/addresses.ts"
+import type { BootSpec, GuestEvent, GuestPhase, PortProbe } from "../../src/services/Guest.ts"
+import type { ProbeResult } from "../../src/services/HealthProber.ts"
+import type { MachineExit, MachineRecord, MachineSpec } from "../../src/services/Hypervisor.ts"
+
+/** What can be scripted. `booted` is the moment in `boot` at which the VMM exists and the caller does not know. */
+export type FakeStep =
+  | "boot"
+  | "booted"
+  | "adopt"
+  | "kill"
+  | "sweep"
+  | "connect"
+  | "hand-over"
+  | "probe"
+  | "shutdown"
+  | "attach"
+  | "detach"
+  | "http"
+
+/** What a step does before it does its work. */
+export type FakeBehaviour =
+  /** Fails with this reason, in the service's own error. */
+  | { readonly fail: string }
+  /** Waits for the Deferred, then goes on. */
+  | { readonly stallUntil: Deferred.Deferred<void> }
+  /** Sleeps, then goes on. */
+  | { readonly delayMs: number }
+  /** Interrupts the fiber that took the step. */
+  | { readonly interrupt: true }
+
+/** One step that was taken. */
+export interface FakeCall {
+  readonly step: FakeStep
+  /** The app's id; for `attach` and `detach` `slot <n>`; for `sweep` `host`. */
+  readonly subject: string
+  readonly machineId?: string
+  /** The spec of a `boot`. */
+  readonly machine?: MachineSpec
+  /** The spec of a `hand-over`. */
+  readonly bootSpec?: BootSpec
+  /** The port of a `probe` or `http`, the ports of an `attach`. */
+  readonly ports?: ReadonlyArray<number>
+}
+
+/** Something that a guest does by itself, `afterMs` after what it did before. */
+export type GuestAct = { readonly afterMs?: number } & (
+  | { readonly say: GuestEvent }
+  | { readonly exit: MachineExit }
+  /** Whether the app's port accepts connections from now on. */
+  | { readonly listen: boolean }
+)
+
+/** How an app's guests behave. */
+export interface GuestScript {
+  /** From the boot to PID 1's hello; `never` for a boot that hangs. */
+  readonly helloAfterMs: number | "never"
+  /** What follows once the guest has its boot spec. */
+  readonly life: ReadonlyArray<GuestAct>
+  /** From the request to shut down to the end of the VMM. */
+  readonly shutdownAfterMs: number | "never"
+}
+
+/** A guest that is up at once, starts its program, listens, and ends when it is asked to. */
+export const wellBehaved: GuestScript = {
+  helloAfterMs: 0,
+  life: [{ say: { kind: "started" } }, { listen: true }],
+  shutdownAfterMs: 0
+}
+
+/** A microVM of the fake host. The layers change it; tests read it. */
+export interface FakeMachine {
+  readonly record: MachineRecord
+  readonly spec: MachineSpec
+  readonly script: GuestScript
+  readonly hello: Deferred.Deferred<void>
+  readonly ended: Deferred.Deferred<MachineExit>
+  phase: GuestPhase
+  listening: boolean
+  bootSpec: BootSpec | undefined
+  residentBytes: number
+  /** Events that no conversation has taken yet. */
+  backlog: Array<GuestEvent>
+  session: Queue.Queue<GuestEvent, Cause.Done> | undefined
+}
+
+export interface FakeHost {
+  /** Every step taken, in order. */
+  readonly calls: ReadonlyArray<FakeCall>
+  /** The steps taken of one kind, of one subject or of all. */
+  readonly callsOf: (step: FakeStep, subject?: string) => ReadonlyArray<FakeCall>
+  /** Waits until the step has been taken `count` times (1 unless told). */
+  readonly awaitCall: (step: FakeStep, subject: string, count?: number) => Effect.Effect<void>
+  /** The next times that the step is taken for the subject (`*`: any), it behaves like this, one behaviour a time. */
+  readonly next: (step: FakeStep, subject: string, ...behaviours: ReadonlyArray<FakeBehaviour>) => void
+  /** Each time that no `next` is left, the step behaves like this; undefined: well. */
+  readonly always: (step: FakeStep, subject: string, behaviour: FakeBehaviour | undefined) => void
+
+  /** How guests of the app behave that are booted from now on: a well-behaved one with these changes. */
+  readonly script: (appId: string, script: Partial<GuestScript>) => void
+  /** What a connection inside the app's guests comes to; undefined: what its listening says. */
+  readonly portAnswer: (appId: string, answer: PortProbe | undefined) => void
+  /** What an HTTP probe of the app comes to; undefined: 200 while the guest listens. */
+  readonly httpAnswer: (appId: string, answer: ProbeResult | undefined) => void
+
+  /** The microVMs that run now. */
+  readonly machines: ReadonlyArray<FakeMachine>
+  /** The app's microVM that runs now. More than one is a defect, and dies. */
+  readonly machineOf: (appId: string) => FakeMachine | undefined
+  /** The guest of the app says something by itself. */
+  readonly say: (appId: string, event: GuestEvent) => Effect.Effect<void>
+  /** The app's port accepts connections from now on, or no more. */
+  readonly listen: (appId: string, listening: boolean) => void
+  /** Ends the app's VMM from outside of the daemon. */
+  readonly end: (appId: string, exit: MachineExit) => Effect.Effect<void>
+  /** Links that are attached: the slot's guest ports. */
+  readonly links: ReadonlyMap<number, ReadonlyArray<number>>
+  /** Puts a running microVM there that no daemon has booted through a layer. */
+  readonly stranger: (spec: MachineSpec) => Effect.Effect<MachineRecord>
+
+  /**
+   * The daemon dies at once: layers built until now clean nothing up any more, whatever scope is closed after.
+   * Layers built later are the next daemon's.
+   */
+  readonly crash: Effect.Effect<void>
+
+  /** For the layers of this folder. */
+  readonly internal: {
+    /** Records the call, then behaves as scripted. */
+    readonly take: <E>(call: FakeCall, failure: (reason: string) => E) => Effect.Effect<void, E>
+    readonly start: (spec: MachineSpec) => Effect.Effect<FakeMachine>
+    readonly finish: (machine: FakeMachine, exit: MachineExit) => Effect.Effect<void>
+    readonly live: (machine: FakeMachine) => Effect.Effect<void>
+    readonly emit: (machine: FakeMachine, event: GuestEvent) => Effect.Effect<void>
+    readonly background: (effect: Effect.Effect<void>) => Effect.Effect<void>
+    readonly byReach: (host: string) => FakeMachine | undefined
+    readonly portAnswers: ReadonlyMap<string, PortProbe>
+    readonly httpAnswers: ReadonlyMap<string, ProbeResult>
+    readonly setLink: (slot: number, ports: ReadonlyArray<number> | undefined) => void
+    /** Which daemon's layers are being built now; a layer of an earlier one has died. */
+    readonly epoch: () => number
+  }
+}
+
+/** What `process.hostBootId` of the fake's records is. */
+export const FAKE_HOST_BOOT_ID = "6e1b5e9a-0000-4000-8000-000000000000"
+
+const phaseAfter = (phase: GuestPhase, event: GuestEvent): GuestPhase =>
+  event.kind === "started"
+    ? "running"
+    : event.kind === "restarting"
+      ? "backing-off"
+      : event.kind === "failed"
+        ? "failed"
+        : phase
+
+/** A machine without microVMs. What its guests do by themselves ends with the scope. */
+export const makeFakeHost: Effect.Effect<FakeHost, never, Scope.Scope> = Effect.gen(function* () {
+  const scope = yield* Effect.scope
+  const calls: Array<FakeCall> = []
+  const waiting: Array<{ readonly enough: () => boolean; readonly done: Deferred.Deferred<void> }> = []
+  const queued = new Map<string, Array<FakeBehaviour>>()
+  const standing = new Map<string, FakeBehaviour>()
+  const scripts = new Map<string, GuestScript>()
+  const portAnswers = new Map<string, PortProbe>()
+  const httpAnswers = new Map<string, ProbeResult>()
+  const machines: Array<FakeMachine> = []
+  const links = new Map<number, ReadonlyArray<number>>()
+  let nextPid = 1000
+  let epoch = 0
+
+  const key = (step: FakeStep, subject: string) => `${step} ${subject}`
+  const callsOf = (step: FakeStep, subject?: string) =>
+    calls.filter((call) => call.step === step && (subject === undefined || call.subject === subject))
+
+  const set = <K, V>(map: Map<K, V>, at: K, value: V | undefined) => {
+    if (value === undefined) map.delete(at)
+    else map.set(at, value)
+  }
+
+  const behaviourOf = (step: FakeStep, subject: string): FakeBehaviour | undefined => {
+    for (const name of [subject, "*"]) {
+      const behaviour = queued.get(key(step, name))?.shift()
+      if (behaviour !== undefined) return behaviour
+    }
+    return standing.get(key(step, subject)) ?? standing.get(key(step, "*"))
+  }
+
+  const behave = <E>(
+    behaviour: FakeBehaviour | undefined,
+    failure: (reason: string) => E
+  ): Effect.Effect<void, E> => {
+    if (behaviour === undefined) return Effect.void
+    if ("fail" in behaviour) return Effect.fail(failure(behaviour.fail))
+    if ("stallUntil" in behaviour) return Deferred.await(behaviour.stallUntil)
+    if ("delayMs" in behaviour) return Effect.sleep(behaviour.delayMs)
+    return Effect.interrupt
+  }
+
+  const take = <E>(call: FakeCall, failure: (reason: string) => E) =>
+    Effect.suspend(() => {
+      calls.push(call)
+      for (const waiter of waiting) {
+        if (waiter.enough()) Deferred.doneUnsafe(waiter.done, Effect.void)
+      }
+      return behave(behaviourOf(call.step, call.subject), failure)
+    })
+
+  const awaitCall = (step: FakeStep, subject: string, count = 1) =>
+    Effect.gen(function* () {
+      const enough = () => callsOf(step, subject).length >= count
+      if (enough()) return
+      const done = yield* Deferred.make<void>()
+      waiting.push({ enough, done })
+      yield* Deferred.await(done)
+    })
+
+  const background = (effect: Effect.Effect<void>) => Effect.asVoid(Effect.forkIn(effect, scope))
+
+  const machineOf = (appId: string) => {
+    const found = machines.filter((machine) => machine.spec.appId === appId)
+    if (found.length > 1) throw new Error(`${found.length} microVMs of ${appId} run side by side`)
+    return found[0]
+  }
+
+  const emit = (machine: FakeMachine, event: GuestEvent) =>
+    Effect.suspend(() => {
+      machine.phase = phaseAfter(machine.phase, event)
+      if (event.kind === "restarting" || event.kind === "failed") machine.listening = false
+      if (machine.session !== undefined) return Effect.asVoid(Queue.offer(machine.session, event))
+      machine.backlog.push(event)
+      return Effect.void
+    })
+
+  const finish = (machine: FakeMachine, exit: MachineExit) =>
+    Effect.gen(function* () {
+      const index = machines.indexOf(machine)
+      if (index < 0) return
+      machines.splice(index, 1)
+      machine.listening = false
+      yield* Deferred.succeed(machine.ended, exit)
+      if (machine.session !== undefined) yield* Queue.end(machine.session)
+    })
+
+  const runs = (machine: FakeMachine) => machines.includes(machine)
+
+  const live = (machine: FakeMachine) =>
+    background(
+      Effect.gen(function* () {
+        for (const act of machine.script.life) {
+          if (act.afterMs !== undefined) yield* Effect.sleep(act.afterMs)
+          if (!runs(machine) || machine.phase === "stopping") return
+          if ("say" in act) yield* emit(machine, act.say)
+          else if ("listen" in act) machine.listening = act.listen
+          else yield* finish(machine, act.exit)
+        }
+      })
+    )
+
+  const start = (spec: MachineSpec) =>
+    Effect.gen(function* () {
+      const holder = machines.find((machine) => machine.spec.slot === spec.slot)
+      if (holder !== undefined) {
+        return yield* Effect.die(new Error(`slot ${spec.slot} is held by a microVM of ${holder.spec.appId}`))
+      }
+      const pid = nextPid++
+      const machine: FakeMachine = {
+        record: {
+          machineId: spec.machineId,
+          appId: spec.appId,
+          slot: spec.slot,
+          guestImageVersion: spec.image.version,
+          process: { pid, hostBootId: FAKE_HOST_BOOT_ID, startTime: pid * 7 }
+        },
+        spec,
+        script: scripts.get(spec.appId) ?? wellBehaved,
+        hello: yield* Deferred.make<void>(),
+        ended: yield* Deferred.make<MachineExit>(),
+        phase: "awaiting-spec",
+        listening: false,
+        bootSpec: undefined,
+        residentBytes: 64 * 1024 * 1024,
+        backlog: [],
+        session: undefined
+      }
+      machines.push(machine)
+      const after = machine.script.helloAfterMs
+      if (after === 0) yield* Deferred.succeed(machine.hello, undefined)
+      else if (after !== "never") {
+        yield* background(
+          Effect.sleep(after).pipe(Effect.andThen(Effect.asVoid(Deferred.succeed(machine.hello, undefined))))
+        )
+      }
+      return machine
+    })
+
+  const existing = (appId: string) =>
+    Effect.suspend(() => {
+      const machine = machineOf(appId)
+      return machine === undefined
+        ? Effect.die(new Error(`no microVM of ${appId} runs on the fake host`))
+        : Effect.succeed(machine)
+    })
+
+  return {
+    calls,
+    callsOf,
+    awaitCall,
+    next: (step, subject, ...behaviours) => {
+      const at = key(step, subject)
+      queued.set(at, [...(queued.get(at) ?? []), ...behaviours])
+    },
+    always: (step, subject, behaviour) => set(standing, key(step, subject), behaviour),
+    script: (appId, script) => scripts.set(appId, { ...wellBehaved, ...script }),
+    portAnswer: (appId, answer) => set(portAnswers, appId, answer),
+    httpAnswer: (appId, answer) => set(httpAnswers, appId, answer),
+    machines,
+    machineOf,
+    say: (appId, event) => Effect.flatMap(existing(appId), (machine) => emit(machine, event)),
+    listen: (appId, listening) => {
+      const machine = machineOf(appId)
+      if (machine === undefined) throw new Error(`no microVM of ${appId} runs on the fake host`)
+      machine.listening = listening
+    },
+    end: (appId, exit) => Effect.flatMap(existing(appId), (machine) => finish(machine, exit)),
+    links,
+    stranger: (spec) => Effect.map(start(spec), (machine) => machine.record),
+    crash: Effect.sync(() => {
+      epoch++
+    }),
+    internal: {
+      take,
+      start,
+      finish,
+      live,
+      emit,
+      background,
+      byReach: (host) => machines.find((machine) => slotAddresses(machine.spec.slot).loopback === host),
+      portAnswers,
+      httpAnswers,
+      setLink: (slot, ports) => set(links, slot, ports),
+      epoch: () => epoch
+    }
+  }
+})
+
+/** A spec that the fake host boots, for tests that care about none of its fields but these. */
+export const fakeMachineSpec = (appId: string, slot: number, machineId: string): MachineSpec => {
+  const addresses = slotAddresses(slot)
+  return {
+    machineId,
+    appId: appId as AppId,
+    slot,
+    vcpuCount: 1,
+    memoryMib: 128,
+    image: { version: "fake", kernel: "/fake/kernel", initramfs: "/fake/initramfs", base: "/fake/base" },
+    layers: [],
+    volume: { kind: "file", path: `/fake/volumes/${appId}` },
+    link: {
+      kind: "user",
+      mac: addresses.mac,
+      guestAddress: addresses.guest,
+      hostAddress: addresses.host,
+      prefixLength: 30,
+      ports: [3000],
+      reachAddress: addresses.loopback
+    }
+  }
+}

@@ -1,0 +1,92 @@
+/** Conversations with the guests of a `FakeHost`. */
+import { type Cause, Deferred, Effect, Layer, Queue } from "effect"
+import { Guest, GuestError, type GuestEvent, type GuestSession } from "../../src/services/Guest.ts"
+import type { FakeHost } from "./FakeHost.ts"
+
+/** Guests of the given world. The bound of a session's queue is not played: nothing here floods. */
+export const layerGuest = (host: FakeHost) =>
+  Layer.effect(
+    Guest,
+    Effect.sync(() => {
+      const { take, finish, live, background, portAnswers } = host.internal
+      let sessions = 0
+
+      return Guest.of({
+        connect: (attached, timeoutMs) =>
+          Effect.gen(function* () {
+            const { appId, machineId } = attached.record
+            const error = (operation: string) => (reason: string) => new GuestError({ operation, reason })
+            yield* take({ step: "connect", subject: appId, machineId }, error("say hello"))
+            const machine = host.machines.find((candidate) => candidate.record.machineId === machineId)
+            if (machine === undefined) return yield* error("say hello")("its VMM has ended")
+
+            yield* Effect.raceFirst(
+              Deferred.await(machine.hello),
+              Deferred.await(machine.ended).pipe(
+                Effect.andThen(Effect.fail(error("say hello")("its VMM has ended")))
+              )
+            ).pipe(
+              Effect.timeoutOrElse({
+                duration: timeoutMs,
+                orElse: () => Effect.fail(error("say hello")(`PID 1 said nothing in ${timeoutMs} ms`))
+              })
+            )
+
+            const events = yield* Queue.unbounded<GuestEvent, Cause.Done>()
+            if (machine.session !== undefined) yield* Queue.end(machine.session)
+            machine.session = events
+            yield* Queue.offerAll(events, machine.backlog.splice(0))
+            yield* Effect.addFinalizer(() =>
+              Effect.suspend(() => {
+                if (machine.session === events) machine.session = undefined
+                return Queue.end(events)
+              })
+            )
+
+            const call = { subject: appId, machineId }
+            const ask = (step: "hand-over" | "probe" | "shutdown", operation: string, extra: object) =>
+              take({ step, ...call, ...extra }, error(operation)).pipe(
+                Effect.andThen(
+                  Effect.suspend(() =>
+                    Deferred.isDoneUnsafe(machine.ended)
+                      ? Effect.fail(error(operation)("its VMM has ended"))
+                      : machine.session === events
+                        ? Effect.void
+                        : Effect.fail(error(operation)("the conversation has ended"))
+                  )
+                )
+              )
+
+            const session: GuestSession = {
+              sessionId: `${machineId}-${++sessions}`,
+              phase: machine.phase,
+              events,
+              handOver: (bootSpec) =>
+                Effect.gen(function* () {
+                  yield* ask("hand-over", "take its boot spec", { bootSpec })
+                  if (machine.phase !== "awaiting-spec") {
+                    return yield* error("take its boot spec")("it has one already")
+                  }
+                  machine.bootSpec = bootSpec
+                  machine.phase = "starting"
+                  yield* live(machine)
+                }),
+              probe: (port) =>
+                ask("probe", `connect to port ${port}`, { ports: [port] }).pipe(
+                  Effect.map(() => portAnswers.get(appId) ?? (machine.listening ? "accepted" : "refused"))
+                ),
+              shutdown: () =>
+                Effect.gen(function* () {
+                  yield* ask("shutdown", "shut down", {})
+                  machine.phase = "stopping"
+                  const after = machine.script.shutdownAfterMs
+                  const end = finish(machine, { kind: "exited", code: 0 })
+                  if (after === 0) yield* end
+                  else if (after !== "never") yield* background(Effect.sleep(after).pipe(Effect.andThen(end)))
+                })
+            }
+            return session
+          })
+      })
+    })
+  )

@@ -1,0 +1,35 @@
+/** Links of a `FakeHost`: the addresses of the user network, and a note of what is attached. */
+import { Effect, Layer } from "effect"
+import { SLOT_PREFIX_LENGTH, slotAddresses } from "../../src/network/addresses.ts"
+import { Network, NetworkError } from "../../src/services/Network.ts"
+import type { FakeHost } from "./FakeHost.ts"
+
+/** A network over the given world. */
+export const layerNetwork = (host: FakeHost) =>
+  Layer.sync(Network, () => {
+    const { take, setLink } = host.internal
+    const failed = (slot: number) => (reason: string) => new NetworkError({ slot, reason })
+    return Network.of({
+      attach: (slot, ports) =>
+        take({ step: "attach", subject: `slot ${slot}`, ports }, failed(slot)).pipe(
+          Effect.map(() => {
+            setLink(slot, ports)
+            const addresses = slotAddresses(slot)
+            return {
+              kind: "user" as const,
+              mac: addresses.mac,
+              guestAddress: addresses.guest,
+              hostAddress: addresses.host,
+              prefixLength: SLOT_PREFIX_LENGTH,
+              ports: [...ports],
+              reachAddress: addresses.loopback
+            }
+          })
+        ),
+      detach: (slot) =>
+        take({ step: "detach", subject: `slot ${slot}` }, failed(slot)).pipe(
+          Effect.andThen(Effect.sync(() => setLink(slot, undefined)))
+        ),
+      reach: (slot, guestPort) => ({ host: slotAddresses(slot).loopback, port: guestPort })
+    })
+  })
