@@ -1,0 +1,137 @@
+/** The host's notes in memory. */
+import { Effect, Layer, Option } from "effect"
+import type { AppId, VolumeId } from "../../src/document/schema.ts"
+import {
+  type AcceptedDocument,
+  type AppRecord,
+  HostState,
+  HostStateError,
+  type VolumeRecord
+} from "../../src/services/HostState.ts"
+import { Script } from "./Script.ts"
+
+/** What outlives the layer, as a disk does. Records are shared with nobody: they are copied in and out. */
+export interface HostStateWorld {
+  document: AcceptedDocument | undefined
+  readonly apps: Map<AppId, AppRecord>
+  readonly volumes: Map<VolumeId, VolumeRecord>
+  slotCursor: number
+  /** `before` an operation nothing is committed, `after` it everything is. The subject is the id that is written. */
+  readonly script: Script<{
+    document: HostStateError
+    accept: HostStateError
+    apps: HostStateError
+    saveApp: HostStateError
+    deleteApp: HostStateError
+    volumes: HostStateError
+    saveVolume: HostStateError
+    deleteVolume: HostStateError
+    slotCursor: HostStateError
+    claimSlot: HostStateError
+  }>
+}
+
+export const makeHostStateWorld = (): HostStateWorld => ({
+  document: undefined,
+  apps: new Map(),
+  volumes: new Map(),
+  slotCursor: -1,
+  script: new Script()
+})
+
+export const layerHostStateMemory = (world: HostStateWorld) => {
+  const { script } = world
+
+  const putApp = (operation: string, record: AppRecord) =>
+    Effect.suspend(() => {
+      const holder = [...world.apps.values()].find(
+        (other) => other.slot === record.slot && other.appId !== record.appId
+      )
+      if (holder !== undefined) {
+        return Effect.fail(
+          new HostStateError({
+            operation,
+            cause: new Error(`slot ${record.slot} belongs to app ${holder.appId}`)
+          })
+        )
+      }
+      world.apps.set(record.appId, structuredClone(record))
+      return Effect.void
+    })
+
+  return Layer.succeed(HostState, {
+    document: Effect.suspend(() =>
+      script.around(
+        "document",
+        "",
+        Effect.sync(() => Option.fromNullishOr(world.document))
+      )
+    ),
+    accept: (document) =>
+      script.around(
+        "accept",
+        document.digest,
+        Effect.sync(() => {
+          world.document = document
+        })
+      ),
+    apps: Effect.suspend(() =>
+      script.around(
+        "apps",
+        "",
+        Effect.sync(() => structuredClone([...world.apps.values()]))
+      )
+    ),
+    saveApp: (record) => script.around("saveApp", record.appId, putApp("save an app", record)),
+    deleteApp: (appId) =>
+      script.around(
+        "deleteApp",
+        appId,
+        Effect.sync(() => {
+          world.apps.delete(appId)
+        })
+      ),
+    volumes: Effect.suspend(() =>
+      script.around(
+        "volumes",
+        "",
+        Effect.sync(() => structuredClone([...world.volumes.values()]))
+      )
+    ),
+    saveVolume: (record) =>
+      script.around(
+        "saveVolume",
+        record.volumeId,
+        Effect.sync(() => {
+          world.volumes.set(record.volumeId, structuredClone(record))
+        })
+      ),
+    deleteVolume: (volumeId) =>
+      script.around(
+        "deleteVolume",
+        volumeId,
+        Effect.sync(() => {
+          world.volumes.delete(volumeId)
+        })
+      ),
+    slotCursor: Effect.suspend(() =>
+      script.around(
+        "slotCursor",
+        "",
+        Effect.sync(() => world.slotCursor)
+      )
+    ),
+    claimSlot: (record) =>
+      script.around(
+        "claimSlot",
+        record.appId,
+        putApp("claim a slot", record).pipe(
+          Effect.tap(() =>
+            Effect.sync(() => {
+              world.slotCursor = record.slot
+            })
+          )
+        )
+      )
+  })
+}
