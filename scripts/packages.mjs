@@ -1,0 +1,49 @@
+// @ts-check
+/**
+ * The Debian packages that the project needs, each with its reason: what the set-up installs. `command` shows
+ * that a package is there where dpkg is not; `for` says who needs it: a host (`run`), what is compiled and built
+ * here (`build`), `check`, `test`, `bench`.
+ *
+ * @typedef {"run" | "build" | "check" | "test" | "bench"} Purpose
+ * @typedef {{ name: string, command: string, for: Purpose, why: string }} DebianPackage
+ */
+
+/** @type {ReadonlyArray<DebianPackage>} */
+export const packages = [
+  { name: "qemu-system-x86", command: "qemu-system-x86_64", for: "run", why: "runs the microVMs" },
+  { name: "e2fsprogs", command: "mke2fs", for: "run", why: "formats volumes" },
+  { name: "squashfs-tools", command: "mksquashfs", for: "run", why: "packs programs into layers" },
+
+  { name: "mmdebstrap", command: "mmdebstrap", for: "build", why: "gathers the guest's Debian base" },
+  { name: "cpio", command: "cpio", for: "build", why: "packs the guest's initramfs" },
+  { name: "gcc", command: "gcc", for: "build", why: "compiles PID 1 and the example" },
+  { name: "musl-tools", command: "musl-gcc", for: "build", why: "links them statically" },
+
+  { name: "shellcheck", command: "shellcheck", for: "check", why: "lints the shell scripts" },
+
+  { name: "clang", command: "clang", for: "test", why: "compiles PID 1 with sanitizers" },
+  {
+    name: "libclang-rt-14-dev",
+    command: "clang",
+    for: "test",
+    why: "the sanitizers' run-time library"
+  },
+  { name: "nix-bin", command: "nix-instantiate", for: "test", why: "checks the syntax of flake.nix" },
+
+  { name: "nginx-light", command: "nginx", for: "bench", why: "what the proxy is measured against" },
+  { name: "wrk", command: "wrk", for: "bench", why: "makes the load" }
+]
+
+/**
+ * What each task of package.json needs.
+ *
+ * @type {Readonly<Record<string, ReadonlyArray<Purpose>>>}
+ */
+export const tasks = {
+  code: [],
+  demo: ["run", "build"],
+  image: ["run", "build"],
+  check: ["check"],
+  test: ["run", "build", "check", "test"],
+  bench: ["run", "build", "bench"]
+}

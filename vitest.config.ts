@@ -1,0 +1,32 @@
+import { defineConfig } from "vitest/config"
+
+/** Files of microVM tests that run at the same time: more starve each other's guests where there is no KVM. */
+const HOST_WORKERS = 2
+
+export default defineConfig({
+  test: {
+    projects: [
+      {
+        test: {
+          name: "unit",
+          include: ["test/unit/**/*.test.ts"],
+          // the machine may be slow and shared: these catch a hang, they measure nothing
+          testTimeout: 60_000,
+          hookTimeout: 60_000,
+          sequence: { groupOrder: 0 }
+        }
+      },
+      {
+        test: {
+          name: "host",
+          include: ["test/host/**/*.test.ts"],
+          testTimeout: 300_000,
+          hookTimeout: 300_000,
+          maxWorkers: HOST_WORKERS,
+          // after the unit tests: they would otherwise take the processor from the booting guests
+          sequence: { groupOrder: 1 }
+        }
+      }
+    ]
+  }
+})
