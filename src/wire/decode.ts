@@ -1,0 +1,138 @@
+/** The payload of one record to the record. Whatever the bytes are, the answer is a record or a `WireError`. */
+import type { Result } from "effect"
+import type { BootSpec } from "../services/Guest.ts"
+import { FieldReader, wireResult } from "./bytes.ts"
+import {
+  FIRST_EVENT_TYPE,
+  type GuestRecord,
+  GuestType,
+  type HostRecord,
+  HostType,
+  MAGIC,
+  MAX_REASON_BYTES,
+  PHASES,
+  PROBE_OUTCOMES,
+  RECEIPT_OUTCOMES,
+  SESSION_BYTES,
+  type WireError,
+  type WireEvent
+} from "./records.ts"
+
+const event = (type: number, reader: FieldReader): WireEvent | undefined => {
+  switch (type) {
+    case GuestType.output: {
+      const stream = reader.u8()
+      if (stream !== 1 && stream !== 2) throw reader.malformed("names a stream that does not exist")
+      return { kind: "output", stream: stream === 1 ? "stdout" : "stderr", bytes: reader.rest() }
+    }
+    case GuestType.gap:
+      return { kind: "gap", bytes: reader.u64() }
+    case GuestType.started:
+      return { kind: "started" }
+    case GuestType.restarting: {
+      const attemptNumber = reader.u32()
+      const budget = reader.u32()
+      const total = reader.u32()
+      const exitKind = reader.oneOf(["code", "signal"] as const)
+      const exit = reader.u32()
+      return {
+        kind: "restarting",
+        attempt: attemptNumber,
+        budget,
+        total,
+        exit: exitKind === "code" ? { code: exit } : { signal: exit },
+        backoffMs: reader.u64(),
+        reason: reader.sentence(MAX_REASON_BYTES)
+      }
+    }
+    case GuestType.failed:
+      return { kind: "failed", reason: reader.sentence(MAX_REASON_BYTES) }
+    default:
+      return undefined
+  }
+}
+
+/** None for a record of a type that this host does not know and that needs no acknowledgement. */
+export const decodeGuestPayload = (
+  type: number,
+  payload: Uint8Array
+): Result.Result<GuestRecord | undefined, WireError> =>
+  wireResult((): GuestRecord | undefined => {
+    const reader = new FieldReader(payload, `0x${type.toString(16).padStart(2, "0")} of the guest`)
+    if (type >= FIRST_EVENT_TYPE) {
+      return { kind: "event", sequence: reader.u64(), event: event(type, reader) }
+    }
+    switch (type) {
+      case GuestType.helloAck: {
+        const magic = reader.raw(MAGIC.length)
+        if (MAGIC.some((byte, index) => magic[index] !== byte)) throw reader.malformed("lacks the magic")
+        return {
+          kind: "hello-ack",
+          session: reader.raw(SESSION_BYTES),
+          version: reader.u32(),
+          phase: reader.oneOf(PHASES),
+          nextSequence: reader.u64()
+        }
+      }
+      case GuestType.receipt:
+        return { kind: "receipt", of: reader.u8(), outcome: reader.oneOf(RECEIPT_OUTCOMES) }
+      case GuestType.probeResult:
+        return { kind: "probe-result", id: reader.u32(), outcome: reader.oneOf(PROBE_OUTCOMES) }
+      default:
+        return undefined
+    }
+  })
+
+const bootSpec = (reader: FieldReader): BootSpec => {
+  const many = <A>(count: number, one: () => A): ReadonlyArray<A> => Array.from({ length: count }, one)
+  const hostname = reader.string()
+  const network = { address: reader.string(), prefixLength: reader.u8(), gateway: reader.string() }
+  const nameservers = many(reader.u8(), () => reader.string())
+  const layerCount = reader.u8()
+  const program = reader.string()
+  const workingDirectory = reader.string()
+  const args = many(reader.u16(), () => reader.string())
+  const environment = many(reader.u16(), () => [reader.string(), reader.string()] as const)
+  const restartPolicy = {
+    maxRestarts: reader.u32(),
+    initialBackoffMs: reader.u64(),
+    maxBackoffMs: reader.u64(),
+    backoffFactor: reader.f64(),
+    resetAfterMs: reader.u64()
+  }
+  return {
+    hostname,
+    network,
+    nameservers,
+    layerCount,
+    program,
+    args,
+    workingDirectory,
+    environment,
+    restartPolicy,
+    hostTime: reader.u64()
+  }
+}
+
+/** As PID 1 reads it; for fakes and vectors. None for an unknown type. */
+export const decodeHostPayload = (
+  type: number,
+  payload: Uint8Array
+): Result.Result<HostRecord | undefined, WireError> =>
+  wireResult((): HostRecord | undefined => {
+    const reader = new FieldReader(payload, `0x${type.toString(16).padStart(2, "0")} of the host`)
+    switch (type) {
+      case HostType.hello:
+        return { kind: "hello", version: reader.u32(), session: reader.raw(SESSION_BYTES) }
+      case HostType.bootSpec:
+        return { kind: "boot-spec", spec: bootSpec(reader) }
+      case HostType.ack:
+        return { kind: "ack", sequence: reader.u64() }
+      case HostType.probe:
+        return { kind: "probe", id: reader.u32(), port: reader.u16(), timeoutMs: reader.u32() }
+      case HostType.shutdown:
+        return { kind: "shutdown", graceMs: reader.u32() }
+      default:
+        return undefined
+    }
+  })

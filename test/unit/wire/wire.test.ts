@@ -1,0 +1,288 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Result } from "effect"
+import fc from "fast-check"
+import type { BootSpec } from "../../../src/services/Guest.ts"
+import { decodeGuestPayload, decodeHostPayload } from "../../../src/wire/decode.ts"
+import { encodeGuestRecord, encodeHostRecord, encodeReset } from "../../../src/wire/encode.ts"
+import {
+  type GuestRecord,
+  HEADER_BYTES,
+  type HostRecord,
+  MAX_GUEST_PAYLOAD,
+  MAX_HOST_PAYLOAD,
+  PROTOCOL_VERSION,
+  RESET_BYTES
+} from "../../../src/wire/records.ts"
+import { makeGuestRecordDecoder, makeHostRecordDecoder } from "../../../src/wire/stream.ts"
+import {
+  bytesOf,
+  guestVectors,
+  hexOf,
+  hostVectors,
+  malformedGuest,
+  malformedHost,
+  session
+} from "./vectors.ts"
+
+const concat = (...parts: ReadonlyArray<Uint8Array>) => new Uint8Array(Buffer.concat(parts))
+const typeOf = (bytes: Uint8Array) => bytes[4] ?? 0
+const lengthOf = (bytes: Uint8Array) => new DataView(bytes.buffer, bytes.byteOffset).getUint32(0)
+const payloadOf = (bytes: Uint8Array) => bytes.subarray(HEADER_BYTES, HEADER_BYTES + lengthOf(bytes))
+const guestBytes = (record: GuestRecord) => Result.getOrThrow(encodeGuestRecord(record))
+const hostBytes = (record: HostRecord) => Result.getOrThrow(encodeHostRecord(record))
+
+const helloAck: GuestRecord = {
+  kind: "hello-ack",
+  session,
+  version: PROTOCOL_VERSION,
+  phase: "running",
+  nextSequence: 3
+}
+
+const number = (max: number) => fc.oneof(fc.constant(max), fc.integer({ min: 0, max }))
+const text = fc.string({ unit: "grapheme", maxLength: 60 }).filter((value) => !value.includes("\0"))
+const specs: fc.Arbitrary<BootSpec> = fc.record({
+  hostname: text,
+  network: fc.record({ address: fc.ipV4(), prefixLength: number(255), gateway: fc.ipV4() }),
+  nameservers: fc.array(fc.ipV4(), { maxLength: 3 }),
+  layerCount: number(255),
+  program: text,
+  args: fc.array(text, { maxLength: 5 }),
+  workingDirectory: text,
+  environment: fc.array(fc.tuple(text, text), { maxLength: 5 }),
+  restartPolicy: fc.record({
+    maxRestarts: number(0xffffffff),
+    initialBackoffMs: number(Number.MAX_SAFE_INTEGER),
+    maxBackoffMs: number(Number.MAX_SAFE_INTEGER),
+    backoffFactor: fc.double({ noNaN: true, noDefaultInfinity: true }),
+    resetAfterMs: number(Number.MAX_SAFE_INTEGER)
+  }),
+  hostTime: number(Number.MAX_SAFE_INTEGER)
+})
+const hostRecords: fc.Arbitrary<HostRecord> = fc.oneof(
+  fc.record({
+    kind: fc.constant("hello" as const),
+    version: number(0xffffffff),
+    session: fc
+      .uint8Array({ minLength: 16, maxLength: 16 })
+      .filter((bytes) => bytes.some((byte) => byte !== 0xff))
+  }),
+  fc.record({ kind: fc.constant("boot-spec" as const), spec: specs }),
+  fc.record({ kind: fc.constant("ack" as const), sequence: number(Number.MAX_SAFE_INTEGER) }),
+  fc.record({
+    kind: fc.constant("probe" as const),
+    id: number(0xffffffff),
+    port: number(0xffff),
+    timeoutMs: number(0xffffffff)
+  }),
+  fc.record({ kind: fc.constant("shutdown" as const), graceMs: number(0xffffffff) })
+)
+/** What follows a hello on a connection: PID 1 takes nothing before one. */
+const conversation = fc.array(hostRecords, { maxLength: 6 })
+
+/** Cuts bytes into pieces at the given places. */
+const pieces = (bytes: Uint8Array, cuts: ReadonlyArray<number>) => {
+  const places = [...new Set(cuts.map((cut) => cut % (bytes.length + 1)))].sort((a, b) => a - b)
+  return [...places, bytes.length].map((end, index) => bytes.subarray(places[index - 1] ?? 0, end))
+}
+
+describe("records", () => {
+  for (const { name, record, hex } of hostVectors) {
+    it(`${name}, towards the guest, is written and read as the vector says`, () => {
+      assert.strictEqual(hexOf(hostBytes(record)), hex)
+      const bytes = bytesOf(hex)
+      assert.deepStrictEqual(decodeHostPayload(typeOf(bytes), payloadOf(bytes)), Result.succeed(record))
+    })
+  }
+
+  for (const { name, record, hex } of guestVectors) {
+    it(`${name}, towards the host, is written and read as the vector says`, () => {
+      assert.strictEqual(hexOf(guestBytes(record)), hex)
+      const bytes = bytesOf(hex)
+      assert.deepStrictEqual(decodeGuestPayload(typeOf(bytes), payloadOf(bytes)), Result.succeed(record))
+    })
+  }
+
+  for (const { name, hex } of malformedHost) {
+    it(`${name} is no record`, () => {
+      assert.isTrue(Result.isFailure(decodeHostPayload(typeOf(bytesOf(hex)), payloadOf(bytesOf(hex)))))
+    })
+  }
+
+  for (const { name, hex } of malformedGuest) {
+    it(`${name} is no record`, () => {
+      assert.isTrue(Result.isFailure(decodeGuestPayload(typeOf(bytesOf(hex)), payloadOf(bytesOf(hex)))))
+    })
+  }
+
+  it("every record towards the guest is read as it was written", () => {
+    fc.assert(
+      fc.property(hostRecords, (record) => {
+        const bytes = hostBytes(record)
+        assert.deepStrictEqual(decodeHostPayload(typeOf(bytes), payloadOf(bytes)), Result.succeed(record))
+      })
+    )
+  })
+
+  it("no sequence of records towards the guest holds a reset", () => {
+    fc.assert(
+      fc.property(conversation, (records) => {
+        const bytes = Buffer.concat(records.map(hostBytes))
+        assert.strictEqual(bytes.indexOf(Buffer.alloc(RESET_BYTES, 0xff)), -1)
+      })
+    )
+  })
+
+  it("any payload is a record, unknown, or malformed: nothing is thrown", () => {
+    fc.assert(
+      fc.property(fc.nat(255), fc.uint8Array({ maxLength: 80 }), (type, payload) => {
+        decodeGuestPayload(type, payload)
+        decodeHostPayload(type, payload)
+      }),
+      { numRuns: 2000 }
+    )
+  })
+
+  it("an event of a type that this host does not know is still numbered", () => {
+    assert.deepStrictEqual(
+      decodeGuestPayload(0xee, bytesOf("0000000000000009aabb")),
+      Result.succeed({ kind: "event", sequence: 9, event: undefined })
+    )
+  })
+
+  it("an answer of an unknown type is skipped", () => {
+    assert.deepStrictEqual(decodeGuestPayload(0x90, bytesOf("ff")), Result.succeed(undefined))
+  })
+
+  it("bytes that a newer guest adds to a record are ignored", () => {
+    assert.deepStrictEqual(
+      decodeGuestPayload(0x82, bytesOf("0200ffff")),
+      Result.succeed({ kind: "receipt", of: 2, outcome: "taken" })
+    )
+  })
+
+  it("a sentence of the guest cannot carry control characters or broken text into a report", () => {
+    const bytes = bytesOf("0000000000000001" + "00000005" + "611b5bff0a")
+    assert.deepStrictEqual(
+      decodeGuestPayload(0xc5, bytes),
+      Result.succeed({
+        kind: "event",
+        sequence: 1,
+        event: { kind: "failed", reason: "a\ufffd[\ufffd\ufffd" }
+      })
+    )
+  })
+
+  const base = hostVectors.flatMap(({ record }) => (record.kind === "boot-spec" ? [record.spec] : []))[0]
+  const reasonFor = (change: Partial<BootSpec>) => {
+    assert.isDefined(base)
+    const result = encodeHostRecord({ kind: "boot-spec", spec: { ...base, ...change } as BootSpec })
+    return Result.isFailure(result) ? result.failure.message : "no failure"
+  }
+
+  it("a value that the wire cannot carry is refused by the name of its field, without the value", () => {
+    assert.strictEqual(
+      reasonFor({ environment: [["TOKEN", "top\0secret"]] }),
+      "the environment variable TOKEN must not hold a NUL character"
+    )
+    assert.strictEqual(reasonFor({ args: ["fine", "\0"] }), "argument 2 must not hold a NUL character")
+    assert.include(reasonFor({ hostTime: -1 }), "the host's time must be a whole number")
+  })
+
+  it("a boot spec that is larger than a record may be is refused with both sizes", () => {
+    const value = "x".repeat(MAX_HOST_PAYLOAD)
+    assert.match(
+      reasonFor({ environment: [["BIG", value]] }),
+      /^a record has 2097\d+ bytes, and 2097152 are the most$/
+    )
+  })
+
+  it("a session of nothing but 0xFF is refused: it would be a reset", () => {
+    assert.isTrue(Result.isFailure(encodeReset(PROTOCOL_VERSION, new Uint8Array(16).fill(0xff))))
+  })
+})
+
+describe("the host's end of the stream", () => {
+  const records: ReadonlyArray<GuestRecord> = [helloAck, ...guestVectors.map(({ record }) => record)]
+  const stream = concat(...records.map(guestBytes))
+
+  it("gives the same records however the stream is cut", () => {
+    fc.assert(
+      fc.property(
+        fc.uint8Array({ maxLength: 100 }),
+        fc.array(fc.nat(2000), { maxLength: 20 }),
+        (stale, cuts) => {
+          const decoder = makeGuestRecordDecoder(session)
+          const got = pieces(concat(stale, stream), cuts).flatMap((piece) =>
+            Result.getOrThrow(decoder.push(piece))
+          )
+          assert.deepStrictEqual(got, records)
+        }
+      )
+    )
+  })
+
+  it("ignores half a record and the answers to earlier sessions before its own", () => {
+    const earlier = guestBytes({ ...helloAck, session: new Uint8Array(16).fill(7) })
+    const half = guestBytes({ kind: "event", sequence: 1, event: { kind: "gap", bytes: 1 } }).subarray(0, 9)
+    const decoder = makeGuestRecordDecoder(session)
+    assert.deepStrictEqual(
+      decoder.push(concat(half, earlier, half, half, guestBytes(helloAck))),
+      Result.succeed([helloAck])
+    )
+  })
+
+  it("refuses a record that is longer than allowed before it is there, and everything after it", () => {
+    const decoder = makeGuestRecordDecoder(session)
+    Result.getOrThrow(decoder.push(guestBytes(helloAck)))
+    const tooLong = new Uint8Array(5)
+    new DataView(tooLong.buffer).setUint32(0, MAX_GUEST_PAYLOAD + 1)
+    const refused = decoder.push(tooLong)
+    assert.isTrue(Result.isFailure(refused) && refused.failure.message.includes("65537 bytes"))
+    assert.isTrue(Result.isFailure(decoder.push(guestBytes(helloAck))))
+  })
+
+  it("takes any bytes without a throw", () => {
+    fc.assert(
+      fc.property(fc.array(fc.uint8Array({ maxLength: 200 }), { maxLength: 10 }), (rubbish) => {
+        const decoder = makeGuestRecordDecoder(session)
+        decoder.push(guestBytes(helloAck))
+        for (const piece of rubbish) decoder.push(piece)
+      })
+    )
+  })
+})
+
+describe("PID 1's end of the stream, as fakes play it", () => {
+  it("takes up a conversation at every point where the one before it was cut", () => {
+    fc.assert(
+      fc.property(conversation, conversation, fc.nat(), (before, after, cut) => {
+        const earlier = concat(
+          Result.getOrThrow(encodeReset(PROTOCOL_VERSION, new Uint8Array(16).fill(9))),
+          ...before.map(hostBytes)
+        )
+        const decoder = makeHostRecordDecoder()
+        decoder.push(earlier.subarray(0, cut % (earlier.length + 1)))
+        const hello: HostRecord = { kind: "hello", version: PROTOCOL_VERSION, session }
+        const reset = Result.getOrThrow(encodeReset(PROTOCOL_VERSION, session))
+        assert.deepStrictEqual(decoder.push(concat(reset, ...after.map(hostBytes))), [hello, ...after])
+      })
+    )
+  })
+
+  it("takes nothing before a reset and a hello", () => {
+    const decoder = makeHostRecordDecoder()
+    assert.deepStrictEqual(decoder.push(hostBytes({ kind: "shutdown", graceMs: 1 })), [])
+    assert.deepStrictEqual(decoder.push(new Uint8Array(16).fill(0xff)), [])
+    assert.deepStrictEqual(decoder.push(hostBytes({ kind: "shutdown", graceMs: 1 })), [])
+  })
+
+  it("waits for the next reset after a length that cannot be", () => {
+    const decoder = makeHostRecordDecoder()
+    const reset = Result.getOrThrow(encodeReset(PROTOCOL_VERSION, session))
+    decoder.push(reset)
+    decoder.push(bytesOf("0020000103"))
+    assert.deepStrictEqual(decoder.push(hostBytes({ kind: "ack", sequence: 1 })), [])
+    assert.strictEqual(decoder.push(reset).length, 1)
+  })
+})
