@@ -22,7 +22,7 @@ export const referenceProblem = (value: string): string | undefined => {
   const unknown = referencesIn(value).find((name) => !isKnown(name))
   return unknown === undefined
     ? undefined
-    : `refers to ${unknown}, which this host does not fill in: ${runtimeReferences.join(" and ")} are`
+    : `refers to ${unknown.slice(0, 64)}, which this host does not fill in: ${runtimeReferences.join(" and ")} are`
 }
 
 /** The value with every reference filled in; a reference without a value is left as it stands. */

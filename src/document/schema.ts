@@ -163,14 +163,13 @@ export const TenantValue = Schema.String.check(
   description: "`$NIBRUN_HOSTNAME` and `$NIBRUN_HTTP_PORT`, with or without braces, are filled in."
 })
 
-export const TenantEnvironment = Schema.Record(
-  Schema.String.check(
-    Schema.isPattern(/^[A-Za-z_][A-Za-z0-9_]*$/u, {
-      expected: "a variable's name: a letter or '_', then letters, digits and '_'"
-    })
-  ),
-  TenantValue
-).annotate({ identifier: "TenantEnvironment" })
+/** What an environment variable may be called. */
+export const VARIABLE_NAME = /^[A-Za-z_][A-Za-z0-9_]*$/u
+
+// The names are a check of their own: a record whose key schema has a pattern drops the keys that do not match.
+export const TenantEnvironment = Schema.Record(Schema.String, TenantValue)
+  .check(Schema.isPropertyNames(Schema.String.check(Schema.isPattern(VARIABLE_NAME))))
+  .annotate({ identifier: "TenantEnvironment" })
 export type TenantEnvironment = typeof TenantEnvironment.Type
 
 export const TenantArguments = Schema.Array(

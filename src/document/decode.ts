@@ -1,0 +1,224 @@
+/** From the bytes of `desired.json` to a document that the host can act on, or to everything that is wrong with it. */
+import { Result, Schema } from "effect"
+import { sameJson } from "./difference.ts"
+import { positionsOf, readJson } from "./json-reader.ts"
+import { type Disclosure, fieldName, type Path, type Problem, problemsOf, quote } from "./problems.ts"
+import { ruleProblems, toPointer } from "./rules.ts"
+import {
+  DesiredCheckpoint,
+  DesiredExport,
+  DesiredInstance,
+  DesiredVolume,
+  HostDesiredState
+} from "./schema.ts"
+import { readDocumentText } from "./text.ts"
+
+/** The most problems of one document that are listed. */
+export const MAX_ISSUES = 1000
+
+export const DocumentIssue = Schema.Struct({
+  /** RFC 6901. For a missing key the pointer of that key. */
+  path: Schema.String,
+  message: Schema.String,
+  /** 1-based, in code points: where the value is, or the object that lacks the key. */
+  line: Schema.optionalKey(Schema.Int),
+  column: Schema.optionalKey(Schema.Int)
+})
+export interface DocumentIssue extends Schema.Schema.Type<typeof DocumentIssue> {}
+
+/** The document is refused whole. `issues` is in the order of the text. */
+export class DocumentRefused extends Schema.TaggedError<DocumentRefused>()("DocumentRefused", {
+  issues: Schema.Array(DocumentIssue),
+  /** There are more problems than `issues` lists. */
+  truncated: Schema.Boolean
+}) {
+  override get message() {
+    return summarize(this.issues, this.truncated)
+  }
+}
+
+const SUMMARY_LENGTH = 400
+
+/** The first problems in one line, and how many more there are. */
+export const summarize = (issues: ReadonlyArray<DocumentIssue>, truncated: boolean): string => {
+  const shown: Array<string> = []
+  let length = 0
+  for (const { message, path } of issues) {
+    const sentence = (path === "" ? message : `${path}: ${message}`).slice(0, SUMMARY_LENGTH)
+    length += sentence.length
+    if (shown.length > 0 && length > SUMMARY_LENGTH) break
+    shown.push(sentence)
+  }
+  const more = issues.length - shown.length
+  const rest =
+    more === 0 ? "" : `; and ${truncated ? "at least " : ""}${more} more problem${more === 1 ? "" : "s"}`
+  return `${shown.join("; ")}${rest}`
+}
+
+// ------------------------------------------------------------------------------- what a message may show
+
+/** Environments and arguments are never shown; neither is what stands where they should be. */
+const isSecret = (path: Path) => path.some((key) => key === "environment" || key === "args")
+
+const disclosure: Disclosure = {
+  secret: isSecret,
+  name: (path) =>
+    path.at(-2) === "environment" ? `environment variable ${quote(String(path.at(-1)))}` : fieldName(path)
+}
+
+// -------------------------------------------------------------------------------------------- by its parts
+
+/** The document without a look into its four lists: each item is decoded by itself, so that problems stay bounded. */
+const Outer = HostDesiredState.mapFields((fields) => ({
+  ...fields,
+  volumes: Schema.Array(Schema.Unknown),
+  instances: Schema.Array(Schema.Unknown),
+  checkpoints: Schema.Array(Schema.Unknown),
+  exports: Schema.Array(Schema.Unknown)
+}))
+
+const decodeOuter = Schema.decodeUnknownResult(Outer, { errors: "all" })
+
+interface PartDecoder {
+  readonly first: (input: unknown) => Result.Result<unknown, Schema.SchemaError>
+  readonly all: (input: unknown) => Result.Result<unknown, Schema.SchemaError>
+  /** The key whose value names an item. */
+  readonly id: string
+}
+
+const partDecoder = (schema: Schema.Decoder<unknown>, id: string): PartDecoder => ({
+  first: Schema.decodeUnknownResult(schema),
+  all: Schema.decodeUnknownResult(schema, { errors: "all" }),
+  id
+})
+
+const parts = {
+  volumes: partDecoder(DesiredVolume, "volumeId"),
+  instances: partDecoder(DesiredInstance, "appId"),
+  checkpoints: partDecoder(DesiredCheckpoint, "checkpointId"),
+  exports: partDecoder(DesiredExport, "exportId")
+} as const
+type Part = keyof typeof parts
+const partNames = Object.keys(parts) as ReadonlyArray<Part>
+
+const MAX_WIDTH = 10_000
+
+/** Whether some list or object in an item is so wide that all its problems cannot be collected. */
+const isWide = (root: unknown): boolean => {
+  const open: Array<unknown> = [root]
+  for (let value = open.pop(); value !== undefined; value = open.pop()) {
+    if (typeof value !== "object" || value === null) continue
+    const members = Object.values(value)
+    if (members.length > MAX_WIDTH) return true
+    for (const member of members) if (typeof member === "object" && member !== null) open.push(member)
+  }
+  return false
+}
+
+const itemsOf = (document: unknown, part: Part): ReadonlyArray<unknown> => {
+  const items = (document as Readonly<Record<string, unknown>> | null | undefined)?.[part]
+  return Array.isArray(items) ? items : []
+}
+
+const idOf = (item: unknown, part: Part): unknown =>
+  (item as Readonly<Record<string, unknown>> | null | undefined)?.[parts[part].id]
+
+/** The items of one list, and their problems, to which `problems` is the place. */
+const decodePart = (
+  document: unknown,
+  part: Part,
+  previous: HostDesiredState | undefined,
+  problems: Array<Problem>
+): ReadonlyArray<unknown> => {
+  const { all, first } = parts[part]
+  const known = new Map(itemsOf(previous, part).map((item) => [idOf(item, part), item]))
+  return itemsOf(document, part).map((item, index) => {
+    const same = known.get(idOf(item, part))
+    if (same !== undefined && sameJson(item, same)) return same
+    const decoded = first(item)
+    if (Result.isSuccess(decoded)) return decoded.success
+    if (problems.length > MAX_ISSUES) return undefined
+    const whole = isWide(item) ? decoded : all(item)
+    const failure = Result.isFailure(whole) ? whole.failure : decoded.failure
+    problems.push(...problemsOf(failure.issue, item, disclosure, [part, index]))
+    return undefined
+  })
+}
+
+const decodeValue = (
+  value: unknown,
+  previous: HostDesiredState | undefined
+): Result.Result<HostDesiredState, ReadonlyArray<Problem>> => {
+  const problems: Array<Problem> = [...ruleProblems(value, MAX_ISSUES + 1)]
+  const outer = decodeOuter(value)
+  if (Result.isFailure(outer)) problems.push(...problemsOf(outer.failure.issue, value, disclosure))
+  const lists = Object.fromEntries(
+    partNames.map((part) => [part, decodePart(value, part, previous, problems)])
+  )
+  return problems.length === 0 && Result.isSuccess(outer)
+    ? Result.succeed({ ...outer.success, ...lists } as HostDesiredState)
+    : Result.fail(problems)
+}
+
+// -------------------------------------------------------------------------------------------------- places
+
+interface Placed {
+  readonly issue: DocumentIssue
+  readonly offset: number
+}
+
+const withPlaces = (
+  text: string,
+  problems: ReadonlyArray<Problem & { readonly offset?: number }>
+): DocumentRefused => {
+  const unique = new Map<string, Problem & { readonly offset?: number }>()
+  for (const problem of problems) {
+    const pointer = toPointer(problem.path)
+    const known = unique.get(pointer)
+    // A rule and the schema may find the same thing: the rule, which comes first, says it better.
+    if (known === undefined) unique.set(pointer, problem)
+  }
+  const listed = [...unique].slice(0, MAX_ISSUES)
+  const unplaced = listed.flatMap(([, { offset, path }]) => (offset === undefined ? [path] : []))
+  // A text that could not be read brings its places along and is not read again.
+  const reading = readJson(unplaced.length === 0 ? "" : text, unplaced, { duplicates: false, limit: 0 })
+  const offsets = listed.map(([, problem]) => {
+    if (problem.offset !== undefined) return problem.offset
+    const place = reading.place(problem.path)
+    return problem.at === "key" ? (place.key ?? place.value) : place.value
+  })
+  const positions = positionsOf(text, offsets)
+  const placed = listed.map(([path, { message }], index): Placed => {
+    const offset = offsets[index] ?? 0
+    return { offset, issue: { path, message, ...positions.get(offset) } }
+  })
+  placed.sort((a, b) => a.offset - b.offset)
+  return new DocumentRefused({
+    issues: placed.map(({ issue }) => issue),
+    truncated: unique.size > MAX_ISSUES
+  })
+}
+
+/**
+ * Reads a document, or refuses it with all its problems: those of the text, else those of the schema and the rules.
+ *
+ * `previous` is the document in force: an item that is the same as there is taken from it, the very object, which
+ * spares most of the work when little has changed.
+ */
+export const decodeDocument = (
+  bytes: Uint8Array,
+  previous?: HostDesiredState
+): Result.Result<HostDesiredState, DocumentRefused> => {
+  const reading = readDocumentText(bytes, MAX_ISSUES)
+  if (Result.isFailure(reading)) {
+    const { problems, text } = reading.failure
+    return Result.fail(
+      withPlaces(
+        text,
+        problems.map((problem) => ({ ...problem, at: "value" as const }))
+      )
+    )
+  }
+  const { text, value } = reading.success
+  return decodeValue(value, previous).pipe(Result.mapError((problems) => withPlaces(text, problems)))
+}

@@ -1,0 +1,161 @@
+/**
+ * From a schema's issues to problems that a person can act on: the place, what was found there, what is
+ * allowed. Shared by `desired.json` and `config.toml`.
+ */
+import { type SchemaAST, SchemaIssue } from "effect"
+import { allowed, allowedString, alternatives, discriminator } from "./allowed.ts"
+
+/** Keys and indices from the root to a value. */
+export type Path = ReadonlyArray<string | number>
+
+export interface Problem {
+  readonly path: Path
+  /** A sentence without the path: the field, what was found, what is allowed. */
+  readonly message: string
+  /** Whether the value or the key is to blame; a missing key is shown at the object that lacks it. */
+  readonly at: "value" | "key" | "missing"
+}
+
+/** What the reader of a document may be shown of it. */
+export interface Disclosure {
+  /** Whether the value at the path, or what is in it, must not be shown. */
+  readonly secret: (path: Path) => boolean
+  /** How the message calls the field; given the last key when nothing is said. */
+  readonly name: (path: Path) => string
+}
+
+const MAX_SHOWN = 60
+
+/** At most 60 code points of a text, quoted as JSON. */
+export const quote = (text: string): string => {
+  // Cut before it is taken apart: the text may be megabytes long.
+  const points = Array.from(text.slice(0, 2 * MAX_SHOWN + 2))
+  return points.length <= MAX_SHOWN
+    ? JSON.stringify(text)
+    : `${JSON.stringify(points.slice(0, MAX_SHOWN).join(""))}…`
+}
+
+const countOf = (n: number, noun: string) => `${n} ${noun}${n === 1 ? "" : "s"}`
+
+/** A value in a few words. Scalars are shown when `show` is true, else only their type. */
+export const describeValue = (value: unknown, show: boolean): string => {
+  if (value === null) return "null"
+  if (Array.isArray(value)) return `a list of ${countOf(value.length, "item")}`
+  switch (typeof value) {
+    case "string":
+      return show ? quote(value) : `a string of ${countOf(Array.from(value).length, "character")}`
+    case "number":
+    case "bigint":
+      return show ? String(value) : "a number"
+    case "boolean":
+      return show ? String(value) : "a boolean"
+    case "object":
+      return value instanceof Date ? "a date" : "an object"
+    default:
+      return "nothing"
+  }
+}
+
+/** `layers[0]` for an item of a list, else the last key. */
+export const fieldName = (path: Path): string => {
+  const last = path.at(-1)
+  if (last === undefined) return "the document"
+  if (typeof last === "string") return last.length > MAX_SHOWN ? quote(last) : last
+  return `${fieldName(path.slice(0, -1))}[${last}]`
+}
+
+const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === "object" && value !== null && !Array.isArray(value)
+
+const child = (value: unknown, key: PropertyKey): unknown =>
+  typeof value === "object" && value !== null ? (value as Record<PropertyKey, unknown>)[key] : undefined
+
+const isContainer = (ast: SchemaAST.AST) => ast._tag === "Objects" || ast._tag === "Arrays"
+
+const typeOfMember = (ast: SchemaAST.AST | undefined, key: string): SchemaAST.AST | undefined =>
+  ast?._tag === "Objects"
+    ? (ast.propertySignatures.find(({ name }) => name === key)?.type ?? ast.indexSignatures[0]?.type)
+    : undefined
+
+/**
+ * Every problem in a schema's issue, in the order in which the schema found them. `input` is what was decoded:
+ * issues keep no values, so that what is shown is decided here.
+ */
+export const problemsOf = (
+  issue: SchemaIssue.Issue,
+  input: unknown,
+  disclosure: Disclosure,
+  base: Path = []
+): ReadonlyArray<Problem> => {
+  const wrong = (path: Path, value: unknown, must: string, show = true): Problem => {
+    const found = describeValue(value, show && !disclosure.secret(path))
+    return { path, at: "value", message: `${disclosure.name(path)} is ${found}, but must be ${must}` }
+  }
+  const missing = (path: Path, must: string | undefined): Problem => ({
+    path,
+    at: "missing",
+    message: `${disclosure.name(path)} is missing${must === undefined ? "" : `; it must be ${must}`}`
+  })
+
+  const noMember = (ast: SchemaAST.Union, path: Path, value: unknown): Problem => {
+    const tag = discriminator(ast)
+    // A scalar where an object belongs may be anything, a command line with a password too.
+    if (tag === undefined || !isObject(value))
+      return wrong(path, value, allowed(ast), !ast.types.some(isContainer))
+    const kind = [...path, tag.key]
+    const must = alternatives(tag.values)
+    return tag.key in value ? wrong(kind, value[tag.key], must) : missing(kind, must)
+  }
+
+  const failedCheck = (
+    { filter, issue: inner }: SchemaIssue.Filter,
+    ast: SchemaAST.AST | undefined,
+    path: Path,
+    value: unknown
+  ): ReadonlyArray<Problem> => {
+    if (inner._tag === "Composite" || inner._tag === "Pointer") return visit(inner, ast, path, value)
+    const message = inner._tag === "InvalidValue" ? inner.annotations?.message : undefined
+    if (typeof message === "string")
+      return [{ path, at: "value", message: `${disclosure.name(path)} ${message}` }]
+    if (ast?._tag === "String") return [wrong(path, value, allowedString(ast, filter))]
+    return [wrong(path, value, ast === undefined ? String(filter.annotations?.expected) : allowed(ast))]
+  }
+
+  const visit = (
+    issue: SchemaIssue.Issue,
+    ast: SchemaAST.AST | undefined,
+    path: Path,
+    value: unknown
+  ): ReadonlyArray<Problem> => {
+    switch (issue._tag) {
+      case "Composite":
+        return issue.issues.flatMap((inner) => visit(inner, issue.ast, path, value))
+      case "AnyOf":
+        return issue.issues.length === 0
+          ? [noMember(issue.ast, path, value)]
+          : issue.issues.flatMap((inner) => visit(inner, issue.ast, path, value))
+      case "Pointer": {
+        const keys = issue.path.map((key) => (typeof key === "symbol" ? String(key) : key))
+        const below = [...path, ...keys]
+        const type = typeOfMember(ast, String(keys.at(-1)))
+        return issue.issue._tag === "MissingKey"
+          ? [missing(below, type === undefined ? undefined : allowed(type))]
+          : visit(issue.issue, type, below, keys.reduce(child, value))
+      }
+      case "Filter":
+        return failedCheck(issue, ast, path, value)
+      case "InvalidType":
+        return [wrong(path, value, allowed(issue.ast), !isContainer(issue.ast))]
+      case "UnexpectedKey":
+        return [{ path, at: "key", message: `${disclosure.name(path)} is not a known key` }]
+      case "Encoding":
+        return visit(issue.issue, ast, path, value)
+      default: {
+        const text = SchemaIssue.makeFormatterDefault()(issue)
+        return [{ path, at: "value", message: `${disclosure.name(path)} is refused: ${text}` }]
+      }
+    }
+  }
+
+  return visit(issue, undefined, base, input)
+}

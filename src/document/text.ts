@@ -1,0 +1,183 @@
+/**
+ * From the bytes of a file to a JSON value. What JSON leaves open is settled here: UTF-8, with or without a byte
+ * order mark; no key twice in an object; no lone surrogate; bounded in size and depth.
+ */
+import { Result } from "effect"
+import { readJson } from "./json-reader.ts"
+import type { Path } from "./problems.ts"
+import { quote } from "./problems.ts"
+
+/** The largest document that is read, in bytes: 64 MiB. */
+export const MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
+/** The deepest that a document may nest. The schema's own parts nest 8 deep; the rest is for unknown fields. */
+export const MAX_DOCUMENT_DEPTH = 512
+
+/** Why a file is no document, and where; `path` is the value that it happened at. */
+export interface TextProblem {
+  readonly path: Path
+  readonly message: string
+  readonly offset?: number
+}
+
+export interface JsonText {
+  readonly text: string
+  readonly value: unknown
+}
+
+/** Both, so that a place can still be found in a text that was refused. */
+export interface TextRefusal {
+  readonly text: string
+  readonly problems: ReadonlyArray<TextProblem>
+}
+
+const decoder = new TextDecoder("utf-8", { fatal: true })
+
+/** How many bytes from the start are well-formed UTF-8. */
+const wellFormedBytes = (bytes: Uint8Array): number => {
+  // A fatal decoder does not say where it stopped, so the place is found by halving.
+  const decodes = (end: number) =>
+    Result.isSuccess(
+      Result.try(() =>
+        new TextDecoder("utf-8", { fatal: true }).decode(bytes.subarray(0, end), { stream: true })
+      )
+    )
+  let good = 0
+  let bad = bytes.length
+  if (decodes(bad)) return bad
+  while (bad - good > 1) {
+    const middle = (good + bad) >> 1
+    if (decodes(middle)) good = middle
+    else bad = middle
+  }
+  return good
+}
+
+const invalidUtf8 = (bytes: Uint8Array): TextRefusal => {
+  const good = wellFormedBytes(bytes)
+  const text = new TextDecoder().decode(bytes.subarray(0, good))
+  const utf16 = (bytes[0] === 0xff && bytes[1] === 0xfe) || (bytes[0] === 0xfe && bytes[1] === 0xff)
+  const message = utf16
+    ? "the document is UTF-16, but must be UTF-8"
+    : `the document is not UTF-8: byte ${good} is part of no character`
+  return { text, problems: [{ path: [], message, offset: text.length }] }
+}
+
+interface Outline {
+  /** Members of objects, counted by their colons. */
+  readonly members: number
+  /** The byte at which the text nests too deep. */
+  readonly tooDeepAt: number | undefined
+  /** Whether some escape may be half of a surrogate pair. */
+  readonly surrogateEscapes: boolean
+}
+
+/** What `JSON.parse` does not tell of a text. Of a text that is not JSON it tells nothing to rely on, but ends. */
+const outline = (bytes: Uint8Array): Outline => {
+  let members = 0
+  let depth = 0
+  let surrogateEscapes = false
+  const length = bytes.length
+  for (let at = 0; at < length; at++) {
+    const byte = bytes[at]
+    if (byte === 0x22) {
+      for (at++; at < length && bytes[at] !== 0x22; at++) {
+        if (bytes[at] !== 0x5c) continue
+        at++
+        if (bytes[at] === 0x75 && (bytes[at + 1] === 0x64 || bytes[at + 1] === 0x44)) surrogateEscapes = true
+      }
+    } else if (byte === 0x3a) members++
+    else if (byte === 0x7b || byte === 0x5b) {
+      depth++
+      if (depth > MAX_DOCUMENT_DEPTH) return { members, tooDeepAt: at, surrogateEscapes }
+    } else if (byte === 0x7d || byte === 0x5d) depth--
+  }
+  return { members, tooDeepAt: undefined, surrogateEscapes }
+}
+
+const isContainer = (value: unknown): value is object => typeof value === "object" && value !== null
+
+const countMembers = (root: unknown): number => {
+  let members = 0
+  const open: Array<object> = isContainer(root) ? [root] : []
+  for (let value = open.pop(); value !== undefined; value = open.pop()) {
+    if (Array.isArray(value)) {
+      for (const item of value) if (isContainer(item)) open.push(item)
+      continue
+    }
+    for (const key in value) {
+      members++
+      const member = (value as Record<string, unknown>)[key]
+      if (isContainer(member)) open.push(member)
+    }
+  }
+  return members
+}
+
+/** The strings and keys that are not well-formed Unicode, at most `limit`. Recursion is bounded by the depth. */
+const loneSurrogates = (value: unknown, limit: number): ReadonlyArray<Path> => {
+  const found: Array<Path> = []
+  const visit = (value: unknown, path: Path): void => {
+    if (found.length >= limit) return
+    if (typeof value === "string" && !value.isWellFormed()) found.push(path)
+    else if (Array.isArray(value))
+      value.forEach((item, index) => {
+        visit(item, [...path, index])
+      })
+    else if (isContainer(value))
+      for (const [key, member] of Object.entries(value)) {
+        if (!key.isWellFormed()) found.push([...path, key])
+        visit(member, [...path, key])
+      }
+  }
+  visit(value, [])
+  return found
+}
+
+/** Reads a file's bytes as JSON, or says everything that keeps it from being read. */
+export const readDocumentText = (bytes: Uint8Array, limit: number): Result.Result<JsonText, TextRefusal> => {
+  const refuse = (text: string, ...problems: ReadonlyArray<TextProblem>) => Result.fail({ text, problems })
+
+  if (bytes.length > MAX_DOCUMENT_BYTES)
+    return refuse("", {
+      path: [],
+      message: `the document has ${bytes.length} bytes, but at most ${MAX_DOCUMENT_BYTES} are read`
+    })
+  const decoded = Result.try(() => decoder.decode(bytes))
+  if (Result.isFailure(decoded)) return Result.fail(invalidUtf8(bytes))
+  const text = decoded.success
+
+  const { members, surrogateEscapes, tooDeepAt } = outline(bytes)
+  if (tooDeepAt !== undefined)
+    return refuse(text, {
+      path: [],
+      message: `the document nests deeper than the ${MAX_DOCUMENT_DEPTH} levels that are read`,
+      offset: new TextDecoder().decode(bytes.subarray(0, tooDeepAt)).length
+    })
+  const parsed = Result.try(() => JSON.parse(text) as unknown)
+  if (Result.isFailure(parsed)) {
+    const { syntaxError } = readJson(text, [], { duplicates: false, limit })
+    // The engine's own message quotes the text, which may hold secrets.
+    return refuse(text, {
+      path: [],
+      message: `the document is not JSON: ${syntaxError?.message ?? "it cannot be parsed"}`,
+      offset: syntaxError?.offset ?? 0
+    })
+  }
+  const value = parsed.success
+
+  const problems: Array<TextProblem> = []
+  if (members !== countMembers(value))
+    for (const { offset, path } of readJson(text, [], { duplicates: true, limit }).duplicates)
+      problems.push({
+        path,
+        offset,
+        message: `key ${quote(String(path.at(-1)))} is named twice in one object`
+      })
+  if (surrogateEscapes)
+    for (const path of loneSurrogates(value, limit))
+      problems.push({
+        path,
+        message: "this string or its key holds half of a surrogate pair, which is no character"
+      })
+  return problems.length > 0 ? Result.fail({ text, problems }) : Result.succeed({ text, value })
+}
