@@ -1,4 +1,5 @@
 /** A document that a test replaces at will. */
+import { createHash } from "node:crypto"
 import { Effect, Layer, Queue, Stream } from "effect"
 import {
   type DocumentReading,
@@ -22,14 +23,13 @@ export const putReading = (world: DocumentWorld, reading: DocumentReading): Effe
   })
 
 /** Replaces the document: text as it stands, bytes as they are, any other value as JSON. */
-export const putDocument = (world: DocumentWorld, document: unknown): Effect.Effect<void> =>
-  putReading(world, {
-    kind: "read",
-    bytes:
-      document instanceof Uint8Array
-        ? document
-        : new TextEncoder().encode(typeof document === "string" ? document : JSON.stringify(document))
-  })
+export const putDocument = (world: DocumentWorld, document: unknown): Effect.Effect<void> => {
+  const bytes =
+    document instanceof Uint8Array
+      ? document
+      : new TextEncoder().encode(typeof document === "string" ? document : JSON.stringify(document))
+  return putReading(world, { kind: "read", bytes, digest: createHash("sha256").update(bytes).digest("hex") })
+}
 
 /** Deletes the document. */
 export const removeDocument = (world: DocumentWorld): Effect.Effect<void> =>

@@ -3,7 +3,8 @@ import { Context, Schema, type Stream } from "effect"
 
 /** What a look at the file found. */
 export type DocumentReading =
-  | { readonly kind: "read"; readonly bytes: Uint8Array }
+  /** `digest`: the sha-256 of the bytes in lowercase hex. */
+  | { readonly kind: "read"; readonly bytes: Uint8Array; readonly digest: string }
   | { readonly kind: "absent" }
   | { readonly kind: "unreadable"; readonly reason: string }
 

@@ -6,7 +6,7 @@
  * that the next start repairs.
  */
 import { Context, type Effect, type Option, Schema } from "effect"
-import { AppId, DesiredInstance, HostId, VolumeId } from "../document/schema.ts"
+import { AppId, DeploymentId, DesiredInstance, HostId, VolumeId } from "../document/schema.ts"
 import { MachineRecord } from "./Hypervisor.ts"
 
 /** The host's notes cannot be read or written. */
@@ -36,7 +36,11 @@ export const AppRecord = Schema.Struct({
   /** The microVM that is up or being started. Written before the VMM is, completed with its pid after. */
   machine: Schema.optionalKey(MachineRecord),
   startedAt: Schema.optionalKey(Schema.Number),
-  convergedAt: Schema.optionalKey(Schema.Number),
+  /** Whether the microVM has been healthy since its start. */
+  healthy: Schema.optionalKey(Schema.Boolean),
+  lastHealthyAt: Schema.optionalKey(Schema.Number),
+  /** When the app first was what the document asks, and for which ask: its deployment and desired state. */
+  converged: Schema.optionalKey(Schema.Struct({ at: Schema.Number, ask: Schema.String })),
   lastExitCode: Schema.optionalKey(Schema.Int),
   /** Starts since the budget was last earned back, and the time of the last. */
   attempts: Schema.Int,
@@ -53,8 +57,10 @@ export const AppRecord = Schema.Struct({
       backoffMs: Schema.Number
     })
   ),
-  /** Why the app failed, when it did and nothing is tried any more under this deployment. */
-  failure: Schema.optionalKey(Schema.String)
+  /** The last start's or microVM's failure, when, and under which deployment; cleared by a start that succeeds. */
+  failure: Schema.optionalKey(
+    Schema.Struct({ reason: Schema.String, at: Schema.Number, deploymentId: DeploymentId })
+  )
 })
 export interface AppRecord extends Schema.Schema.Type<typeof AppRecord> {}
 

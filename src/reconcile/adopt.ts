@@ -1,0 +1,69 @@
+/** Taking up a microVM that an earlier daemon has started. */
+import { Deferred, Effect, Exit, Option, Schedule, Scope } from "effect"
+import type { DesiredInstance } from "../document/schema.ts"
+import type { GuestSession } from "../services/Guest.ts"
+import type { Machine, MachineRecord } from "../services/Hypervisor.ts"
+import type { App } from "./app-context.ts"
+import { watch } from "./attachment.ts"
+import { bootSpec } from "./boot-spec.ts"
+import { knownHealthy, unprobed } from "./health.ts"
+import { guestPorts } from "./start.ts"
+
+/** Between two attempts to greet a guest that runs but does not answer. */
+const again = Schedule.spaced("5 seconds")
+
+/** Greets the guest, and hands the boot spec over if the earlier daemon died before it could. */
+const greet = Effect.fnUntraced(function* (
+  app: App,
+  machine: Machine,
+  instance: DesiredInstance,
+  startedAt: number
+) {
+  const { host } = app
+  const session = yield* host.guest.connect(machine, host.settings.guestHelloTimeoutMs)
+  if (session.phase === "awaiting-spec") {
+    const link = yield* host.network.attach(machine.record.slot, guestPorts(instance))
+    yield* session.handOver(bootSpec(instance, link, startedAt))
+  }
+  return session
+})
+
+/** The record of a microVM that ended while no daemon was there. */
+const noteAbsence = (app: App) =>
+  app.amend(({ machine: _, startedAt: __, healthy: ___, ...record }) => record)
+
+/** Attaches to the microVM of the app's record; false when it has ended. */
+export const adopt = Effect.fnUntraced(function* (
+  app: App,
+  record: MachineRecord,
+  instance: DesiredInstance
+) {
+  const { host, model } = app
+  const scope = yield* Scope.fork(app.scope)
+  const found = yield* host.hypervisor.adopt(record).pipe(Scope.provide(scope))
+  if (Option.isNone(found)) {
+    yield* Scope.close(scope, Exit.void)
+    yield* host.hypervisor.kill(record)
+    yield* noteAbsence(app)
+    return false
+  }
+  const machine = found.value
+  yield* host.memory.hold(model.appId, instance.config.resources.memoryMib)
+  const startedAt = model.record?.startedAt ?? (yield* Effect.clockWith((clock) => clock.currentTimeMillis))
+  yield* app.amend((before) => ({ ...before, machine: machine.record, startedAt }))
+  const session = Deferred.makeUnsafe<GuestSession>()
+  const health = model.record?.healthy === true ? knownHealthy : unprobed
+  const attachment = yield* watch(host, { machine, instance, scope, session, health, startedAt }, app.post)
+  app.attach(attachment, health)
+  // The app answers meanwhile: what its guest has to say can wait until it is greeted.
+  yield* greet(app, machine, instance, startedAt).pipe(
+    Scope.provide(scope),
+    Effect.tapError((error) =>
+      Effect.logWarning(`the guest of ${model.appId} is not greeted yet: ${error.message}`)
+    ),
+    Effect.retry(again),
+    Effect.flatMap((greeted) => Deferred.succeed(session, greeted)),
+    Effect.forkIn(scope)
+  )
+  return true
+})

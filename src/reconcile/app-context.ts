@@ -1,0 +1,71 @@
+/** What the steps of one app work with. */
+import { Effect, Schema, type Scope, Semaphore } from "effect"
+import type { AppRecord, HostStateError } from "../services/HostState.ts"
+import type { Health } from "./health.ts"
+import type { HostContext } from "./host-context.ts"
+import type { AppMessage, AppModel, Attachment, StartProgress } from "./model.ts"
+
+/** A step needs the app's record, and there is none: the planner claims a slot first. */
+export class NoRecord extends Schema.TaggedError<NoRecord>()("NoRecord", { appId: Schema.String }) {
+  override get message() {
+    return `app ${this.appId} has no slot`
+  }
+}
+
+export interface App {
+  readonly host: HostContext
+  readonly model: AppModel
+  /** The app's own scope: attachments live below it. */
+  readonly scope: Scope.Scope
+  readonly post: (message: AppMessage) => Effect.Effect<void>
+  /** Changes the app's record in memory and on disk, in this order of calls. */
+  readonly amend: (change: (record: AppRecord) => AppRecord) => Effect.Effect<void, HostStateError | NoRecord>
+  /** Says how far a start has come. */
+  readonly progress: (progress: StartProgress) => Effect.Effect<void>
+  readonly attach: (attachment: Attachment, health: Health) => void
+}
+
+export const makeApp = (
+  host: HostContext,
+  model: AppModel,
+  scope: Scope.Scope,
+  post: App["post"],
+  publish: Effect.Effect<void>
+): App => {
+  const writing = Semaphore.makeUnsafe(1)
+  return {
+    host,
+    model,
+    scope,
+    post,
+    amend: (change) =>
+      writing.withPermits(1)(
+        Effect.suspend((): Effect.Effect<void, HostStateError | NoRecord> => {
+          if (model.record === undefined) return Effect.fail(new NoRecord({ appId: model.appId }))
+          const record = change(model.record)
+          model.record = record
+          return host.state.saveApp(record).pipe(
+            Effect.tap(() =>
+              Effect.sync(() => {
+                model.notesFailure = undefined
+              })
+            ),
+            Effect.tapError((error) =>
+              Effect.sync(() => {
+                model.notesFailure = error.message
+              })
+            )
+          )
+        })
+      ),
+    progress: (progress) =>
+      Effect.suspend(() => {
+        model.progress = progress
+        return publish
+      }),
+    attach: (attachment, health) => {
+      model.attachment = attachment
+      model.health = health
+    }
+  }
+}

@@ -1,0 +1,275 @@
+/**
+ * The life of one app: one fiber, one mailbox, one thing at a time.
+ *
+ * Each round takes one message, notes what it says, and asks the planner for the next step. A step runs beside
+ * the mailbox, so that a new document can supersede it; no second step begins before the first has ended and
+ * unwound. So there is never a second boot, and nothing acts on what it checked a while ago.
+ */
+import { Cause, Effect, Exit, FiberHandle, Queue, Schedule } from "effect"
+import type { AppId, VolumeId } from "../document/schema.ts"
+import type { InstanceState } from "../report/schema.ts"
+import type { GuestEvent } from "../services/Guest.ts"
+import type { AppRecord, VolumeRecord } from "../services/HostState.ts"
+import type { MachineExit } from "../services/Hypervisor.ts"
+import { adopt } from "./adopt.ts"
+import { type App, makeApp } from "./app-context.ts"
+import { earnedBack } from "./backoff.ts"
+import { type Health, unprobed } from "./health.ts"
+import type { HostContext } from "./host-context.ts"
+import { describeExit } from "./machine-exit.ts"
+import { type AppMessage, type AppModel, type DesiredApp, factsOf, type StepFailure } from "./model.ts"
+import { plan, type Step, stillWanted, type VolumeFacts } from "./plan.ts"
+import { refusal } from "./refusal.ts"
+import { makeRouting } from "./routing.ts"
+import { appStatus, askOf, isConverged } from "./status.ts"
+import { runStep } from "./steps.ts"
+import { release } from "./stop.ts"
+
+export interface AppOptions {
+  readonly host: HostContext
+  readonly appId: AppId
+  readonly desired: DesiredApp
+  /** What an earlier daemon wrote down. */
+  readonly record: AppRecord | undefined
+  readonly volumes: ReadonlyArray<VolumeRecord>
+  readonly mailbox: Queue.Queue<AppMessage>
+  /** Asked when nothing of the app is left; true when the fiber may end, false when a message came in between. */
+  readonly mayEnd: () => boolean
+  /** Run once, when the app has been looked at for the first time. */
+  readonly looked: Effect.Effect<void>
+}
+
+/** How long a slot that could not be had is waited for before the next try. */
+const slotRetryMs = 10_000
+/** A volume that failed is tried again after this long. */
+const volumeRetryMs = 30_000
+
+const now = Effect.clockWith((clock) => clock.currentTimeMillis)
+
+const initialModel = (options: AppOptions): AppModel => ({
+  appId: options.appId,
+  desired: options.desired,
+  record: options.record,
+  volumes: new Map<VolumeId, VolumeFacts>(
+    options.volumes.map((record) => [record.volumeId, { record, failure: undefined }])
+  ),
+  attachment: undefined,
+  health: unprobed,
+  guestFailure: undefined,
+  step: undefined,
+  progress: undefined,
+  slotFailure: undefined,
+  notesFailure: undefined
+})
+
+export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
+  const { host, mailbox } = options
+  const model = initialModel(options)
+  const scope = yield* Effect.scope
+  const post = (message: AppMessage) => Effect.asVoid(Queue.offer(mailbox, message))
+  const routing = makeRouting(host, model)
+  const publish = Effect.gen(function* () {
+    const status = appStatus(model, yield* now, refusalOf())
+    yield* routing.apply(status.instance)
+    yield* noteConvergence(app, status.instance?.state)
+    yield* host.publish(appStatus(model, yield* now, refusalOf()))
+  })
+  const app: App = makeApp(
+    host,
+    model,
+    scope,
+    post,
+    Effect.suspend(() => publish)
+  )
+  const timer = yield* FiberHandle.make()
+  const running = yield* FiberHandle.make()
+
+  const refusalOf = (): string | undefined =>
+    model.desired.instance === undefined
+      ? undefined
+      : refusal(model.desired.instance, model.desired.volumes, host.limits)
+
+  /** Runs the step beside the mailbox; its end arrives as a message. */
+  const begin = Effect.fnUntraced(function* (step: Step) {
+    model.step = step
+    model.progress = undefined
+    yield* publish
+    yield* FiberHandle.run(
+      running,
+      runStep(app, step).pipe(
+        Effect.exit,
+        Effect.flatMap((exit) => post({ kind: "step-ended", step, failure: stepFailure(exit) }))
+      )
+    )
+  })
+
+  /** Interrupts a step that the document no longer asks for and waits until it has unwound. */
+  const supersede = Effect.fnUntraced(function* () {
+    yield* FiberHandle.clear(running)
+    model.step = undefined
+    model.progress = undefined
+  })
+
+  /** False when the fiber is to end. */
+  const proceed = Effect.fnUntraced(function* () {
+    const facts = factsOf(model, yield* now, refusalOf())
+    if (model.step !== undefined) {
+      if (stillWanted(model.step, facts)) return true
+      yield* supersede()
+    }
+    const next = plan(factsOf(model, yield* now, refusalOf()))
+    yield* FiberHandle.clear(timer)
+    if (next.kind === "end") return !options.mayEnd()
+    if (next.kind === "step") yield* begin(next.step)
+    else if (next.until !== undefined) yield* lookAgainAt(next.until)
+    return true
+  })
+
+  const lookAgainAt = Effect.fnUntraced(function* (at: number) {
+    const delay = Math.max(0, at - (yield* now))
+    yield* FiberHandle.run(timer, Effect.andThen(Effect.sleep(delay), post({ kind: "look-again" })))
+  })
+
+  const { record } = model
+  if (record?.machine !== undefined && record.instance !== undefined) {
+    // As long as nobody knows whether the microVM runs, nothing else may be started in its place.
+    yield* adopt(app, record.machine, record.instance).pipe(
+      Effect.tapError((error) =>
+        Effect.logError(`the microVM of ${model.appId} cannot be taken up: ${error.message}`)
+      ),
+      Effect.retry(Schedule.spaced("5 seconds")),
+      Effect.orDie
+    )
+  }
+  yield* publish
+  yield* options.looked
+
+  while (yield* proceed()) {
+    yield* publish
+    yield* handle(app, yield* Queue.take(mailbox))
+  }
+  yield* host.withdraw(model.appId)
+}, Effect.scoped)
+
+/** Notes what one message says. */
+const handle = (app: App, message: AppMessage): Effect.Effect<void> => {
+  const { model } = app
+  const ours = "machineId" in message && message.machineId === model.attachment?.machine.record.machineId
+  switch (message.kind) {
+    case "desired":
+      model.desired = message.desired
+      return Effect.void
+    case "step-ended":
+      return stepEnded(app, message.step, message.failure)
+    case "exited":
+      return ours ? exited(app, message.exit) : Effect.void
+    case "guest":
+      return ours ? guestSaid(app, message.event) : Effect.void
+    case "probed":
+      return ours ? probed(app, message.health) : Effect.void
+    case "look-again":
+      return Effect.void
+  }
+}
+
+/** Notes that cannot be written are no reason to leave an app alone: the next change writes them again. */
+const noted = <E extends { readonly message: string }>(write: Effect.Effect<void, E>): Effect.Effect<void> =>
+  Effect.catch(write, (error) => Effect.logError(error.message))
+
+const stepFailure = (exit: Exit.Exit<unknown, { readonly message: string }>): StepFailure | undefined => {
+  if (Exit.isSuccess(exit)) return undefined
+  const error: unknown = Cause.squash(exit.cause)
+  return { reason: error instanceof Error ? error.message : String(error) }
+}
+
+const stepEnded = Effect.fnUntraced(function* (app: App, step: Step, failure: StepFailure | undefined) {
+  const { model } = app
+  // A step that was superseded as it ended has nothing more to say.
+  if (model.step !== step) return
+  model.step = undefined
+  model.progress = undefined
+  if (step.kind === "claim-slot") model.slotFailure = undefined
+  if (failure === undefined) return
+  yield* Effect.logWarning(`${model.appId}: ${step.kind} failed: ${failure.reason}`)
+  const at = yield* now
+  switch (step.kind) {
+    case "start":
+      return yield* noted(
+        app.amend((record) => ({
+          ...record,
+          failure: { reason: failure.reason, at, deploymentId: step.instance.deploymentId }
+        }))
+      )
+    case "provision-volume":
+    case "delete-volume": {
+      const volumeId = step.kind === "delete-volume" ? step.volumeId : step.volume.volumeId
+      const wanted = model.desired.volumes.find((volume) => volume.volumeId === volumeId)
+      if (wanted === undefined) return
+      const known = model.volumes.get(volumeId)
+      model.volumes.set(volumeId, {
+        record: known?.record,
+        failure: { reason: failure.reason, retryAt: at + volumeRetryMs, wanted }
+      })
+      return
+    }
+    case "claim-slot":
+      model.slotFailure = { reason: failure.reason, retryAt: at + slotRetryMs }
+      return
+    default:
+      // The planner asks for the same step again; without a pause it would do so for ever.
+      return yield* Effect.sleep(1_000)
+  }
+})
+
+const exited = Effect.fnUntraced(function* (app: App, exit: MachineExit) {
+  const { model } = app
+  const { attachment, record } = model
+  // A stop that is under way sees the end itself.
+  if (attachment === undefined || record === undefined || model.step?.kind === "stop") return
+  const at = yield* now
+  const reason = model.guestFailure ?? describeExit(exit)
+  model.guestFailure = undefined
+  yield* Effect.logWarning(`${model.appId}: ${reason}`)
+  yield* noted(release(app, attachment))
+  const earned = earnedBack(attachment.instance.config.restartPolicy, at - (record.startedAt ?? at))
+  yield* noted(
+    app.amend(({ machine: _, healthy: __, startedAt: ___, ...before }) => ({
+      ...before,
+      attempts: earned ? 0 : before.attempts,
+      ...(exit.kind === "exited" ? { lastExitCode: exit.code } : {}),
+      failure: { reason, at, deploymentId: attachment.instance.deploymentId }
+    }))
+  )
+})
+
+const guestSaid = Effect.fnUntraced(function* (app: App, event: GuestEvent) {
+  if (event.kind === "failed") app.model.guestFailure = event.reason
+  if (event.kind !== "restarting") return
+  const at = yield* now
+  const { attempt, budget, exit, reason, backoffMs } = event
+  yield* noted(
+    app.amend((record) => ({
+      ...record,
+      restartCount: record.restartCount + 1,
+      lastRestart: { at, attempt, budget, exit, reason, backoffMs }
+    }))
+  )
+})
+
+const probed = Effect.fnUntraced(function* (app: App, health: Health) {
+  const { model } = app
+  const first = health.everHealthy && model.record?.healthy !== true
+  model.health = health
+  if (first) yield* noted(app.amend((record) => ({ ...record, healthy: true })))
+})
+
+/** Writes down when the app first was what its document asks. */
+const noteConvergence = Effect.fnUntraced(function* (app: App, state: InstanceState | undefined) {
+  const { instance } = app.model.desired
+  const { record } = app.model
+  if (instance === undefined || record === undefined || state === undefined) return
+  const ask = askOf(instance)
+  if (record.converged?.ask === ask || !isConverged(state, instance.desiredState)) return
+  const at = yield* now
+  yield* noted(app.amend((before) => ({ ...before, converged: { at, ask } })))
+})

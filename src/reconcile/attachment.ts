@@ -1,0 +1,147 @@
+/**
+ * This daemon's hold on one microVM: the watch for its end, its output and its health, as fibers in one scope.
+ * Closing the scope lets go of the microVM; it does not end it.
+ */
+import { Deferred, Effect, Exit, Fiber, Option, Queue, Scope } from "effect"
+import type { DesiredInstance } from "../document/schema.ts"
+import type { GuestEvent, GuestSession, PortProbe } from "../services/Guest.ts"
+import type { ProbeResult } from "../services/HealthProber.ts"
+import type { Machine } from "../services/Hypervisor.ts"
+import { type Health, nextProbeMs, observe, probeSettings } from "./health.ts"
+import type { HostContext } from "./host-context.ts"
+import type { AppMessage, Attachment } from "./model.ts"
+
+/** How long what a guest said last may take to arrive after its VMM has ended. */
+const lastWordsMs = 2_000
+
+type Post = (message: AppMessage) => Effect.Effect<void>
+
+const ofPort = (outcome: PortProbe, timeoutMs: number): ProbeResult => {
+  switch (outcome) {
+    case "accepted":
+      return { kind: "answered", status: 0 }
+    case "timed-out":
+      return { kind: "timed-out", ms: timeoutMs }
+    case "refused":
+      return { kind: "refused" }
+    case "failed":
+      return { kind: "failed", reason: "the guest could not open a connection" }
+  }
+}
+
+const probe = (
+  host: HostContext,
+  { machine, instance, session }: Attachment,
+  timeoutMs: number
+): Effect.Effect<ProbeResult> => {
+  const { healthCheck: check, httpPort } = instance.config
+  if (check.kind === "http") {
+    return host.prober.http({
+      ...host.network.reach(machine.record.slot, httpPort),
+      path: check.path,
+      timeoutMs
+    })
+  }
+  // The network may accept before the guest does, so a connection is asked of the guest itself.
+  return Deferred.await(session).pipe(
+    Effect.flatMap((guest) => guest.probe(httpPort, timeoutMs)),
+    Effect.map((outcome) => ofPort(outcome, timeoutMs)),
+    Effect.catchTag("GuestError", (error) =>
+      Effect.succeed<ProbeResult>({ kind: "failed", reason: error.message })
+    ),
+    Effect.timeoutOrElse({
+      duration: timeoutMs,
+      orElse: () => Effect.succeed<ProbeResult>({ kind: "timed-out", ms: timeoutMs })
+    })
+  )
+}
+
+const now = Effect.clockWith((clock) => clock.currentTimeMillis)
+
+const watchHealth = Effect.fnUntraced(function* (
+  host: HostContext,
+  attachment: Attachment,
+  initial: Health,
+  startedAt: number,
+  post: Post
+) {
+  const { machineId } = attachment.machine.record
+  const check = attachment.instance.config.healthCheck
+  const { timeoutMs } = probeSettings(check)
+  let health = initial
+  while (true) {
+    const result = yield* probe(host, attachment, timeoutMs)
+    const at = yield* now
+    health = observe(health, check, result, at)
+    yield* post({ kind: "probed", machineId, health })
+    const delay = nextProbeMs(health, check, at - startedAt)
+    if (delay === undefined) return
+    yield* Effect.sleep(delay)
+  }
+})
+
+const notesOf = (event: GuestEvent): string | undefined => {
+  switch (event.kind) {
+    case "restarting":
+      return `${event.reason}; restart ${event.attempt} of ${event.budget} in ${event.backoffMs} ms`
+    case "failed":
+      return event.reason
+    default:
+      return undefined
+  }
+}
+
+/** Writes the app's output to its log and tells the app's fiber of the rest. */
+const pumpEvents = Effect.fnUntraced(function* (
+  host: HostContext,
+  machine: Machine,
+  session: GuestSession,
+  post: Post
+) {
+  const { appId, machineId } = machine.record
+  const log = yield* host.logs.open(appId, session.sessionId)
+  const handle = Effect.fnUntraced(function* (event: GuestEvent) {
+    if (event.kind === "output") return yield* log.output(event.stream, event.bytes)
+    if (event.kind === "gap") return yield* log.gap(event.bytes)
+    const note = notesOf(event)
+    if (note !== undefined) yield* log.note(note)
+    yield* post({ kind: "guest", machineId, event })
+  })
+  while (true) {
+    const event = yield* Effect.option(Queue.take(session.events))
+    if (Option.isNone(event)) return
+    yield* handle(event.value)
+  }
+}, Effect.scoped)
+
+export interface AttachmentOptions {
+  readonly machine: Machine
+  readonly instance: DesiredInstance
+  /** The scope of the microVM's attachment; its fibers live in it. */
+  readonly scope: Scope.Closeable
+  /** The conversation, as soon as there is one. */
+  readonly session: Deferred.Deferred<GuestSession>
+  readonly health: Health
+  /** ms since 1970. */
+  readonly startedAt: number
+}
+
+/** Begins to watch a microVM; everything that it tells arrives through `post`. */
+export const watch = Effect.fnUntraced(function* (host: HostContext, options: AttachmentOptions, post: Post) {
+  const { machine, instance, scope, session } = options
+  const attachment: Attachment = { machine, instance, scope, session }
+  const pump = yield* Deferred.await(session).pipe(
+    Effect.flatMap((guest) => pumpEvents(host, machine, guest, post)),
+    Effect.forkIn(scope)
+  )
+  yield* Deferred.await(machine.exit).pipe(
+    Effect.tap(() => Fiber.await(pump).pipe(Effect.timeoutOption(lastWordsMs))),
+    Effect.flatMap((exit) => post({ kind: "exited", machineId: machine.record.machineId, exit })),
+    Effect.forkIn(scope)
+  )
+  yield* watchHealth(host, attachment, options.health, options.startedAt, post).pipe(Effect.forkIn(scope))
+  return attachment
+})
+
+/** Lets go of the microVM. */
+export const letGo = (attachment: Attachment): Effect.Effect<void> => Scope.close(attachment.scope, Exit.void)

@@ -1,0 +1,116 @@
+/** What every app's fiber shares: the services, the host-wide limits, and the place where states are published. */
+import { Effect, Semaphore } from "effect"
+import type { AppId } from "../document/schema.ts"
+import { AppLogs } from "../services/AppLogs.ts"
+import { Guest } from "../services/Guest.ts"
+import { GuestImage } from "../services/GuestImage.ts"
+import { HealthProber } from "../services/HealthProber.ts"
+import { HostInfo } from "../services/HostInfo.ts"
+import { type AppRecord, HostState, type HostStateError } from "../services/HostState.ts"
+import { Hypervisor } from "../services/Hypervisor.ts"
+import { LayerImages } from "../services/LayerImages.ts"
+import { Network } from "../services/Network.ts"
+import { Proxy } from "../services/Proxy.ts"
+import { VolumeBackend } from "../services/VolumeBackend.ts"
+import { type MemoryLedger, makeMemoryLedger } from "./memory.ts"
+import type { HostLimits } from "./refusal.ts"
+import { HostSettings } from "./settings.ts"
+import { nextSlot } from "./slots.ts"
+import { type AppStatus, sameStatus } from "./status.ts"
+
+/** Every service that the reconciler asks, taken once. */
+const services = Effect.all({
+  hypervisor: Hypervisor,
+  guest: Guest,
+  network: Network,
+  prober: HealthProber,
+  volumes: VolumeBackend,
+  images: LayerImages,
+  guestImage: GuestImage,
+  state: HostState,
+  proxy: Proxy,
+  logs: AppLogs,
+  info: HostInfo,
+  settings: HostSettings
+})
+
+export type HostServices = Effect.Success<typeof services>
+
+export interface HostContext extends HostServices {
+  readonly limits: HostLimits
+  readonly memory: MemoryLedger
+  /** Runs a boot when `max_concurrent_vm_starts` allows it; `onWait` is told the limit when it does not yet. */
+  readonly withStartPermit: <A, E, R>(
+    boot: Effect.Effect<A, E, R>,
+    onWait: (limit: number) => Effect.Effect<void>
+  ) => Effect.Effect<A, E, R>
+  /** Gives the app a slot and writes its first record; none when all `max_apps` are taken. */
+  readonly claimSlot: (appId: AppId) => Effect.Effect<AppRecord | undefined, HostStateError>
+  readonly publish: (status: AppStatus) => Effect.Effect<void>
+  readonly withdraw: (appId: AppId) => Effect.Effect<void>
+  readonly statuses: ReadonlyMap<AppId, AppStatus>
+}
+
+const startPermits = (limit: number | undefined): HostContext["withStartPermit"] => {
+  if (limit === undefined) return (boot) => boot
+  const permits = Semaphore.makeUnsafe(limit)
+  let taken = 0
+  return (boot, onWait) =>
+    Effect.suspend(() => (taken >= limit ? onWait(limit) : Effect.void)).pipe(
+      Effect.andThen(
+        permits.withPermits(1)(
+          Effect.suspend(() => {
+            taken++
+            return Effect.ensuring(
+              boot,
+              Effect.sync(() => {
+                taken--
+              })
+            )
+          })
+        )
+      )
+    )
+}
+
+/** @param onChange run whenever a published state differs from the one before */
+export const makeHostContext = Effect.fnUntraced(function* (onChange: Effect.Effect<void>) {
+  const all = yield* services
+  const memoryMib = Math.max(0, all.info.memoryMib - all.settings.reservedMemoryMib)
+  const slots = yield* Semaphore.make(1)
+  const statuses = new Map<AppId, AppStatus>()
+
+  const claimSlot = (appId: AppId) =>
+    slots.withPermits(1)(
+      Effect.gen(function* () {
+        const taken = new Set((yield* all.state.apps).map(({ slot }) => slot))
+        const slot = nextSlot(yield* all.state.slotCursor, taken, all.settings.maxApps)
+        if (slot === undefined) return undefined
+        const record: AppRecord = { appId, slot, attempts: 0, restartCount: 0 }
+        yield* all.state.claimSlot(record)
+        return record
+      })
+    )
+
+  const context: HostContext = {
+    ...all,
+    limits: {
+      servesHttp: all.settings.servesHttp,
+      rawPortsPerGuest: all.settings.rawPortsPerGuest,
+      vcpuCount: all.info.vcpuCount,
+      memoryMib
+    },
+    memory: makeMemoryLedger(memoryMib),
+    withStartPermit: startPermits(all.settings.maxConcurrentVmStarts),
+    claimSlot,
+    publish: (status) =>
+      Effect.suspend(() => {
+        const before = statuses.get(status.appId)
+        statuses.set(status.appId, status)
+        return before !== undefined && sameStatus(before, status) ? Effect.void : onChange
+      }),
+    withdraw: (appId) => Effect.suspend(() => (statuses.delete(appId) ? onChange : Effect.void)),
+    statuses
+  }
+  return context
+})

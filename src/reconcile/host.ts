@@ -1,0 +1,193 @@
+/**
+ * The host's fiber tree: what an earlier daemon left is taken up, the document is watched, every app has a fiber
+ * of its own, and one writer reports.
+ */
+import { Cause, Deferred, Effect, FiberMap, Queue, Schedule } from "effect"
+import { difference } from "../document/difference.ts"
+import type { AppId, HostDesiredState } from "../document/schema.ts"
+import type { AppRecord, VolumeRecord } from "../services/HostState.ts"
+import { runApp } from "./app.ts"
+import { type DocumentInForce, documentFromNotes, watchDocument } from "./document-watch.ts"
+import { type HostContext, makeHostContext } from "./host-context.ts"
+import type { AppMessage, DesiredApp } from "./model.ts"
+import { wantsMachine } from "./plan.ts"
+import { runReporter } from "./reporting.ts"
+
+/** What the document says, app by app. */
+const byApp = (document: HostDesiredState | undefined): Map<AppId, DesiredApp> => {
+  const apps = new Map<AppId, DesiredApp>()
+  const of = (appId: AppId): DesiredApp => apps.get(appId) ?? { instance: undefined, volumes: [] }
+  for (const volume of document?.volumes ?? []) {
+    const app = of(volume.appId)
+    apps.set(volume.appId, { ...app, volumes: [...app.volumes, volume] })
+  }
+  for (const instance of document?.instances ?? [])
+    apps.set(instance.appId, { ...of(instance.appId), instance })
+  return apps
+}
+
+const nothing: DesiredApp = { instance: undefined, volumes: [] }
+
+const claimsOf = (document: HostDesiredState | undefined) =>
+  (document?.instances ?? [])
+    .filter(wantsMachine)
+    .map(({ appId, config }) => ({ appId, memoryMib: config.resources.memoryMib }))
+
+interface Notes {
+  readonly records: ReadonlyMap<AppId, AppRecord>
+  readonly volumes: ReadonlyMap<AppId, ReadonlyArray<VolumeRecord>>
+}
+
+const readNotes = Effect.fnUntraced(function* (host: HostContext) {
+  const records = yield* host.state.apps
+  const volumes = yield* host.state.volumes
+  return {
+    records: new Map(records.map((record) => [record.appId, record])),
+    volumes: Map.groupBy(volumes, ({ appId }) => appId)
+  } satisfies Notes
+})
+
+/** Ends microVMs that no record speaks of: an earlier daemon died before it could write them down. */
+const sweep = Effect.fnUntraced(function* (host: HostContext, notes: Notes) {
+  const keep = [...notes.records.values()].flatMap(({ machine }) =>
+    machine === undefined ? [] : [machine.machineId]
+  )
+  const ended = yield* host.hypervisor.sweep(keep)
+  if (ended.length > 0)
+    yield* Effect.logWarning(`ended ${ended.length} microVMs that no app owns: ${ended.join(", ")}`)
+})
+
+/** Between the death of an app's fiber and its next life. */
+const rebirthMs = 5_000
+
+interface Entry {
+  readonly mailbox: Queue.Queue<AppMessage>
+  /** The newest that the app was told. */
+  desired: DesiredApp
+}
+
+interface AppNotes {
+  readonly record: AppRecord | undefined
+  readonly volumes: ReadonlyArray<VolumeRecord>
+}
+
+/** The apps' fibers, by app. */
+const makeApps = Effect.fnUntraced(function* (host: HostContext) {
+  const fibers = yield* FiberMap.make<AppId>()
+  const entries = new Map<AppId, Entry>()
+
+  const notesOf = Effect.fnUntraced(function* (appId: AppId) {
+    const { records, volumes } = yield* readNotes(host)
+    return { record: records.get(appId), volumes: volumes.get(appId) ?? [] } satisfies AppNotes
+  })
+
+  /**
+   * One life after another: an app's fiber ends only when nothing of the app is left. One that dies of a defect of
+   * ours takes no other with it; it begins anew from the host's notes, as after a restart of the daemon.
+   */
+  const live = (
+    appId: AppId,
+    entry: Entry,
+    notes: AppNotes,
+    looked: Effect.Effect<void>
+  ): Effect.Effect<void> => {
+    // Both sides of this question run without a pause, so no message falls between the look and the end.
+    const mayEnd = () => Queue.sizeUnsafe(entry.mailbox) === 0 && entries.delete(appId)
+    const { mailbox, desired } = entry
+    return runApp({ host, appId, desired, ...notes, mailbox, mayEnd, looked }).pipe(
+      Effect.catchCause((cause) =>
+        Cause.hasInterruptsOnly(cause)
+          ? Effect.interrupt
+          : Effect.logFatal(`the fiber of app ${appId} died`, cause).pipe(
+              Effect.andThen(Effect.sleep(rebirthMs)),
+              Effect.andThen(notesOf(appId).pipe(Effect.retry(Schedule.spaced(rebirthMs)), Effect.orDie)),
+              Effect.flatMap((again) => live(appId, entry, again, Effect.void))
+            )
+      )
+    )
+  }
+
+  const begin = Effect.fnUntraced(function* (
+    appId: AppId,
+    desired: DesiredApp,
+    notes: AppNotes,
+    looked: Effect.Effect<void>
+  ) {
+    const entry: Entry = { mailbox: yield* Queue.unbounded<AppMessage>(), desired }
+    entries.set(appId, entry)
+    yield* FiberMap.run(fibers, appId, Effect.annotateLogs(live(appId, entry, notes, looked), { app: appId }))
+  })
+
+  return {
+    begin,
+    /** Tells an app what the document says of it now; an app that is new to the host gets a fiber. */
+    tell: Effect.fnUntraced(function* (appId: AppId, desired: DesiredApp) {
+      const entry = entries.get(appId)
+      if (entry === undefined)
+        return yield* begin(appId, desired, { record: undefined, volumes: [] }, Effect.void)
+      entry.desired = desired
+      yield* Queue.offer(entry.mailbox, { kind: "desired", desired })
+    })
+  }
+})
+
+/** Runs the host until it is interrupted; fails when the host cannot go on. Its microVMs outlive it. */
+export const runHost = Effect.gen(function* () {
+  const changes = yield* Queue.sliding<void>(1)
+  const changed = Effect.asVoid(Queue.offer(changes, undefined))
+  const host = yield* makeHostContext(changed)
+  const notes = yield* readNotes(host)
+  let inForce: DocumentInForce | undefined = yield* documentFromNotes
+  let refusal: string | undefined
+  yield* sweep(host, notes)
+
+  const apps = yield* makeApps(host)
+  const desired = byApp(inForce?.document)
+  yield* host.memory.setClaims(claimsOf(inForce?.document))
+  const known = new Set([...notes.records.keys(), ...notes.volumes.keys(), ...desired.keys()])
+  let unseen = known.size
+  const allLooked = yield* Deferred.make<void>()
+  const looked = Effect.suspend(() =>
+    --unseen === 0 ? Effect.asVoid(Deferred.succeed(allLooked, undefined)) : Effect.void
+  )
+  if (known.size === 0) yield* Deferred.succeed(allLooked, undefined)
+  yield* Effect.forEach(
+    known,
+    (appId) =>
+      apps.begin(
+        appId,
+        desired.get(appId) ?? nothing,
+        { record: notes.records.get(appId), volumes: notes.volumes.get(appId) ?? [] },
+        looked
+      ),
+    { discard: true }
+  )
+
+  const onAccepted = Effect.fnUntraced(function* (accepted: DocumentInForce) {
+    const touched = difference(inForce?.document, accepted.document).appIds
+    inForce = accepted
+    yield* Effect.logInfo(`accepted a document that touches ${touched.size} apps`)
+    // First what the document wants in all, so that the order in which apps ask for memory does not matter.
+    yield* host.memory.setClaims(claimsOf(accepted.document))
+    const wanted = byApp(accepted.document)
+    yield* Effect.forEach(touched, (appId) => apps.tell(appId, wanted.get(appId) ?? nothing), {
+      discard: true
+    })
+    yield* changed
+  })
+  const onVerdict = (reason: string | undefined) =>
+    Effect.suspend(() => {
+      const news = refusal !== reason
+      refusal = reason
+      return news ? changed : Effect.void
+    })
+
+  const watching = watchDocument(inForce, { onAccepted, onVerdict })
+  const reporting = runReporter({
+    host,
+    changes,
+    allLooked,
+    document: () => ({ inForce, refusal })
+  })
+  yield* Effect.all([watching, reporting], { concurrency: "unbounded", discard: true })
+}).pipe(Effect.scoped)

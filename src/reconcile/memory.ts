@@ -1,0 +1,72 @@
+/** The ledger of guest memory: who holds how much, who waits, and who comes next. */
+import { Deferred, Effect } from "effect"
+import { type Admissions, admit, type MemoryClaim } from "./admission.ts"
+
+export interface MemoryLedger {
+  /** The apps that the document wants up, in its order; replaces the list of before. */
+  readonly setClaims: (claims: ReadonlyArray<MemoryClaim>) => Effect.Effect<void>
+  /**
+   * Waits until the app may hold so much, then holds it. `onShortfall` is told how many MiB the host is short of
+   * each time that the app has to wait (again). Interrupted, it holds nothing.
+   */
+  readonly acquire: (
+    appId: string,
+    memoryMib: number,
+    onShortfall: (mib: number) => Effect.Effect<void>
+  ) => Effect.Effect<void>
+  /** Holds it whatever the host has: for a microVM that an earlier daemon has started. */
+  readonly hold: (appId: string, memoryMib: number) => Effect.Effect<void>
+  /** Gives back what the app holds, if anything. */
+  readonly release: (appId: string) => Effect.Effect<void>
+  /** MiB held in all. */
+  readonly held: Effect.Effect<number>
+}
+
+export const makeMemoryLedger = (capacityMib: number): MemoryLedger => {
+  const holders = new Map<string, number>()
+  let claims: ReadonlyArray<MemoryClaim> = []
+  let admissions: Admissions | undefined
+  let changed = Deferred.makeUnsafe<void>()
+
+  const change = (edit: () => void) =>
+    Effect.suspend(() => {
+      edit()
+      admissions = undefined
+      const before = changed
+      changed = Deferred.makeUnsafe<void>()
+      return Effect.asVoid(Deferred.succeed(before, undefined))
+    })
+
+  const shortfall = (claim: MemoryClaim): number => {
+    admissions ??= admit(capacityMib, holders, claims)
+    const known = claims.some(
+      ({ appId, memoryMib }) => appId === claim.appId && memoryMib === claim.memoryMib
+    )
+    const answers = known
+      ? admissions
+      : admit(capacityMib, holders, [...claims.filter(({ appId }) => appId !== claim.appId), claim])
+    return answers.get(claim.appId) ?? 0
+  }
+
+  const acquire: MemoryLedger["acquire"] = (appId, memoryMib, onShortfall) =>
+    Effect.suspend(() => {
+      const missing = shortfall({ appId, memoryMib })
+      if (missing === 0) return change(() => holders.set(appId, memoryMib))
+      const next = changed
+      return onShortfall(missing).pipe(
+        Effect.andThen(Deferred.await(next)),
+        Effect.andThen(acquire(appId, memoryMib, onShortfall))
+      )
+    })
+
+  return {
+    setClaims: (next) =>
+      change(() => {
+        claims = next
+      }),
+    acquire,
+    hold: (appId, memoryMib) => change(() => holders.set(appId, memoryMib)),
+    release: (appId) => (holders.has(appId) ? change(() => holders.delete(appId)) : Effect.void),
+    held: Effect.sync(() => [...holders.values()].reduce((sum, mib) => sum + mib, 0))
+  }
+}

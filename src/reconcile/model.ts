@@ -1,0 +1,73 @@
+/** What one app's fiber knows, and what it is told. Only that fiber and its current step write to it. */
+import type { Deferred, Scope } from "effect"
+import type { AppId, DesiredInstance, DesiredVolume, VolumeId } from "../document/schema.ts"
+import type { GuestEvent, GuestSession } from "../services/Guest.ts"
+import type { AppRecord } from "../services/HostState.ts"
+import type { Machine, MachineExit } from "../services/Hypervisor.ts"
+import type { Health } from "./health.ts"
+import type { AppFacts, Step, VolumeFacts } from "./plan.ts"
+
+/** What the document says of one app. */
+export interface DesiredApp {
+  readonly instance: DesiredInstance | undefined
+  readonly volumes: ReadonlyArray<DesiredVolume>
+}
+
+/** This daemon's hold on the app's microVM. */
+export interface Attachment {
+  readonly machine: Machine
+  /** The instance as it was when the microVM booted: a running instance keeps what it booted with. */
+  readonly instance: DesiredInstance
+  readonly scope: Scope.Closeable
+  /** Done once PID 1 and this daemon have said hello. */
+  readonly session: Deferred.Deferred<GuestSession>
+}
+
+export type AppMessage =
+  | { readonly kind: "desired"; readonly desired: DesiredApp }
+  | { readonly kind: "step-ended"; readonly step: Step; readonly failure: StepFailure | undefined }
+  | { readonly kind: "exited"; readonly machineId: string; readonly exit: MachineExit }
+  | { readonly kind: "guest"; readonly machineId: string; readonly event: GuestEvent }
+  | { readonly kind: "probed"; readonly machineId: string; readonly health: Health }
+  | { readonly kind: "look-again" }
+
+/** Why a step did not do what it was to do. */
+export interface StepFailure {
+  readonly reason: string
+}
+
+/** How far a start has come: for the report. */
+export type StartProgress =
+  | { readonly kind: "preparing" }
+  | { readonly kind: "short-of-memory"; readonly missingMib: number }
+  | { readonly kind: "start-capacity-in-use"; readonly limit: number }
+  | { readonly kind: "booting" }
+
+export interface AppModel {
+  readonly appId: AppId
+  desired: DesiredApp
+  record: AppRecord | undefined
+  readonly volumes: Map<VolumeId, VolumeFacts>
+  attachment: Attachment | undefined
+  health: Health
+  /** What the guest itself said when it gave up. */
+  guestFailure: string | undefined
+  step: Step | undefined
+  progress: StartProgress | undefined
+  /** The last attempt at a slot found none; the next is due at `retryAt`. */
+  slotFailure: { readonly reason: string; readonly retryAt: number } | undefined
+  /** The host's notes could not be written: what is in memory is newer than what is on disk. */
+  notesFailure: string | undefined
+}
+
+/** The planner's view. */
+export const factsOf = (model: AppModel, now: number, refusal: string | undefined): AppFacts => ({
+  now,
+  instance: model.desired.instance,
+  desiredVolumes: model.desired.volumes,
+  volumes: model.volumes,
+  record: model.record,
+  machineUp: model.attachment !== undefined,
+  refusal,
+  slotRetryAt: model.slotFailure?.retryAt
+})

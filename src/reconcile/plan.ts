@@ -1,0 +1,194 @@
+/**
+ * What to do next for one app. Pure: facts in, one step out. The app's fiber asks again after every message
+ * and every step, so the planner never has to think further than one step ahead.
+ */
+import type { DesiredInstance, DesiredVolume, VolumeId } from "../document/schema.ts"
+import type { AppRecord, VolumeRecord } from "../services/HostState.ts"
+import { backoffMs, mayStart } from "./backoff.ts"
+
+/** What is known of one of the app's volumes. */
+export interface VolumeFacts {
+  readonly record: VolumeRecord | undefined
+  /** The last attempt on it failed, and the next one is due at `retryAt` (ms since 1970). */
+  readonly failure:
+    | { readonly reason: string; readonly retryAt: number; readonly wanted: DesiredVolume }
+    | undefined
+}
+
+export interface AppFacts {
+  /** ms since 1970. */
+  readonly now: number
+  /** What the document says of the app; undefined when it names no instance of it. */
+  readonly instance: DesiredInstance | undefined
+  /** The app's volumes in the document, in its order. */
+  readonly desiredVolumes: ReadonlyArray<DesiredVolume>
+  readonly volumes: ReadonlyMap<VolumeId, VolumeFacts>
+  readonly record: AppRecord | undefined
+  readonly machineUp: boolean
+  /** Why this host does not run the instance, whatever is tried. */
+  readonly refusal: string | undefined
+  /** All slots were taken; ask again at this time. */
+  readonly slotRetryAt: number | undefined
+}
+
+export type StopReason = "not-desired" | "desired-stopped" | "superseded"
+
+export type Step =
+  | { readonly kind: "stop"; readonly reason: StopReason }
+  | { readonly kind: "provision-volume"; readonly volume: DesiredVolume }
+  | { readonly kind: "delete-volume"; readonly volumeId: VolumeId }
+  | { readonly kind: "claim-slot" }
+  | { readonly kind: "start"; readonly instance: DesiredInstance; readonly slot: number }
+  /** Give up the slot, the record and the log of an app that the document no longer names. */
+  | { readonly kind: "release" }
+  /** The document no longer names the instance, but its volume is kept: the record stays for its slot alone. */
+  | { readonly kind: "retire" }
+  /** The document no longer names a volume that was deleted. */
+  | { readonly kind: "forget-volume"; readonly volumeId: VolumeId }
+
+export type Plan =
+  | { readonly kind: "step"; readonly step: Step }
+  /** Nothing to do; look again at this time (ms since 1970) if nothing happens before. */
+  | { readonly kind: "wait"; readonly until: number | undefined }
+  /** Neither the document nor the host knows anything of this app any more. */
+  | { readonly kind: "end" }
+
+const step = (next: Step): Plan => ({ kind: "step", step: next })
+const wait = (until?: number): Plan => ({ kind: "wait", until })
+
+/** Whether the document wants a microVM up. An `on-request` app is booted once when it is first deployed. */
+export const wantsMachine = (instance: DesiredInstance): boolean => instance.desiredState !== "stopped"
+
+/** Why the microVM that is up should not be; undefined when it should. */
+export const stopReason = (facts: AppFacts): StopReason | undefined => {
+  const { instance, record } = facts
+  if (instance === undefined) return "not-desired"
+  if (!wantsMachine(instance)) return "desired-stopped"
+  return record?.instance?.deploymentId === instance.deploymentId ? undefined : "superseded"
+}
+
+/** Failures of another deployment are not held against this one. */
+const failureOf = (record: AppRecord | undefined, instance: DesiredInstance) =>
+  record?.failure?.deploymentId === instance.deploymentId ? record.failure : undefined
+
+/** Starts that count against the budget of this deployment. */
+export const attemptsOf = (record: AppRecord | undefined, instance: DesiredInstance): number =>
+  record?.instance === undefined || record.instance.deploymentId === instance.deploymentId
+    ? (record?.attempts ?? 0)
+    : 0
+
+/** Whether the restart budget of this deployment is spent. */
+export const outOfRestarts = (record: AppRecord | undefined, instance: DesiredInstance): boolean =>
+  failureOf(record, instance) !== undefined &&
+  !mayStart(instance.config.restartPolicy, attemptsOf(record, instance))
+
+const exists = (facts: VolumeFacts | undefined): boolean =>
+  facts?.record !== undefined && facts.record.state !== "deleted"
+
+const needsProvisioning = (wanted: DesiredVolume, facts: VolumeFacts | undefined): boolean =>
+  facts?.record?.state !== "ready" || facts.record.sizeBytes !== wanted.sizeBytes
+
+const usedByMachine = (facts: AppFacts, volumeId: VolumeId): boolean =>
+  facts.machineUp && facts.record?.instance?.volumeId === volumeId
+
+const sameVolume = (left: DesiredVolume, right: DesiredVolume): boolean =>
+  left.sizeBytes === right.sizeBytes && left.initialContents?.digest === right.initialContents?.digest
+
+/** A volume's next step, or when to look at it again. */
+const planVolume = (facts: AppFacts, wanted: DesiredVolume): Plan => {
+  const known = facts.volumes.get(wanted.volumeId)
+  if (wanted.desiredState === "absent") {
+    const kept = facts.instance?.volumeId === wanted.volumeId
+    if (kept || usedByMachine(facts, wanted.volumeId) || !exists(known)) return wait()
+  } else if (!needsProvisioning(wanted, known) || usedByMachine(facts, wanted.volumeId)) {
+    return wait()
+  }
+  const failure = known?.failure
+  if (failure !== undefined && sameVolume(failure.wanted, wanted) && facts.now < failure.retryAt) {
+    return wait(failure.retryAt)
+  }
+  return wanted.desiredState === "absent"
+    ? step({ kind: "delete-volume", volumeId: wanted.volumeId })
+    : step({ kind: "provision-volume", volume: wanted })
+}
+
+const planInstance = (facts: AppFacts, instance: DesiredInstance): Plan => {
+  const { record, now } = facts
+  if (facts.refusal !== undefined) return wait()
+  if (record === undefined) {
+    const due = facts.slotRetryAt ?? now
+    return now < due ? wait(due) : step({ kind: "claim-slot" })
+  }
+  if (!wantsMachine(instance) || facts.machineUp) return wait()
+  const volume = facts.volumes.get(instance.volumeId)
+  if (volume?.record?.state !== "ready") return wait()
+  const failure = failureOf(record, instance)
+  if (failure === undefined) return step({ kind: "start", instance, slot: record.slot })
+  const attempts = attemptsOf(record, instance)
+  if (!mayStart(instance.config.restartPolicy, attempts)) return wait()
+  // A budget that was earned back (0 attempts) owes no wait.
+  const due = attempts === 0 ? now : failure.at + backoffMs(instance.config.restartPolicy, attempts)
+  return now < due ? wait(due) : step({ kind: "start", instance, slot: record.slot })
+}
+
+const planAbsentInstance = (facts: AppFacts): Plan => {
+  const { record } = facts
+  const named = facts.desiredVolumes.some((volume) => exists(facts.volumes.get(volume.volumeId)))
+  if (record === undefined) return wait()
+  if (!named) return step({ kind: "release" })
+  return record.instance === undefined ? wait() : step({ kind: "retire" })
+}
+
+const sooner = (left: number | undefined, right: number | undefined): number | undefined =>
+  left === undefined ? right : right === undefined ? left : Math.min(left, right)
+
+/** The next step for the app, when nothing else is under way for it. */
+export const plan = (facts: AppFacts): Plan => {
+  if (facts.machineUp) {
+    const reason = stopReason(facts)
+    if (reason !== undefined) return step({ kind: "stop", reason })
+  }
+  let until: number | undefined
+  for (const wanted of facts.desiredVolumes) {
+    const next = planVolume(facts, wanted)
+    if (next.kind === "step") return next
+    if (next.kind === "wait") until = sooner(until, next.until)
+  }
+  const next = facts.instance === undefined ? planAbsentInstance(facts) : planInstance(facts, facts.instance)
+  if (next.kind === "step") return next
+  const stale = [...facts.volumes].find(
+    ([volumeId, known]) =>
+      known.record?.state === "deleted" &&
+      !facts.desiredVolumes.some((volume) => volume.volumeId === volumeId)
+  )
+  if (stale !== undefined) return step({ kind: "forget-volume", volumeId: stale[0] })
+  const nothingLeft =
+    facts.instance === undefined &&
+    facts.desiredVolumes.length === 0 &&
+    facts.record === undefined &&
+    facts.volumes.size === 0
+  if (nothingLeft) return { kind: "end" }
+  return wait(next.kind === "wait" ? sooner(until, next.until) : until)
+}
+
+/**
+ * Whether a step that is under way is still what the facts ask for. A step that is not is interrupted and
+ * unwinds; the planner is asked again. A stop is always carried to its end.
+ */
+export const stillWanted = (running: Step, facts: AppFacts): boolean => {
+  switch (running.kind) {
+    case "start":
+      return (
+        facts.instance !== undefined &&
+        facts.refusal === undefined &&
+        wantsMachine(facts.instance) &&
+        facts.instance.deploymentId === running.instance.deploymentId
+      )
+    case "provision-volume": {
+      const wanted = facts.desiredVolumes.find((volume) => volume.volumeId === running.volume.volumeId)
+      return wanted !== undefined && wanted.desiredState === "present" && sameVolume(wanted, running.volume)
+    }
+    default:
+      return true
+  }
+}

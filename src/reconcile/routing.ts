@@ -1,0 +1,36 @@
+/** Keeps the proxy's route of one app in step with its state. */
+import { Effect } from "effect"
+import type { AppRoute } from "../services/Proxy.ts"
+import type { HostContext } from "./host-context.ts"
+import type { AppModel } from "./model.ts"
+import { type InstanceStatus, routeTarget } from "./status.ts"
+
+const same = (left: AppRoute | undefined, right: AppRoute | undefined): boolean =>
+  JSON.stringify(left) === JSON.stringify(right)
+
+export const makeRouting = (host: HostContext, model: AppModel) => {
+  let inForce: AppRoute | undefined
+
+  const wanted = (status: InstanceStatus | undefined): AppRoute | undefined => {
+    const { instance } = model.desired
+    if (instance === undefined || status?.slot === undefined) return undefined
+    // A microVM listens where it was booted to listen, whatever the document says since.
+    const httpPort = (model.attachment?.instance ?? instance).config.httpPort
+    return {
+      appId: model.appId,
+      hostnames: instance.hostnames.map(({ hostname }) => hostname),
+      target: routeTarget(status, (slot) => host.network.reach(slot, httpPort))
+    }
+  }
+
+  return {
+    /** Puts the route of this state in force, before the state is told to anybody. */
+    apply: (status: InstanceStatus | undefined): Effect.Effect<void> =>
+      Effect.suspend(() => {
+        const next = wanted(status)
+        if (same(next, inForce)) return Effect.void
+        inForce = next
+        return next === undefined ? host.proxy.removeRoute(model.appId) : host.proxy.setRoute(next)
+      })
+  }
+}

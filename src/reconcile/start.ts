@@ -1,0 +1,185 @@
+/**
+ * From a desired instance to a microVM whose PID 1 has taken its boot spec.
+ *
+ * Every step writes what it intends before it acts. A start that fails or is superseded leaves no microVM, no
+ * link and no memory held; what a daemon that dies here leaves is found by its machine id and taken up or ended
+ * by the next.
+ */
+import { Deferred, Effect, Exit, Random, Schema, Scope } from "effect"
+import type { DesiredInstance } from "../document/schema.ts"
+import type { GuestSession } from "../services/Guest.ts"
+import { BootFailed, type Machine, type MachineRecord, type MachineSpec } from "../services/Hypervisor.ts"
+import type { NetworkLink } from "../services/Network.ts"
+import type { App } from "./app-context.ts"
+import { watch } from "./attachment.ts"
+import { bootSpec } from "./boot-spec.ts"
+import { unprobed } from "./health.ts"
+import { describeExit } from "./machine-exit.ts"
+import { attemptsOf } from "./plan.ts"
+
+/** A guest that says nothing in time is ended and booted anew this many times before the start has failed. */
+const bootsPerStart = 3
+
+/** PID 1 said nothing in time. */
+class GuestSilent extends Schema.TaggedError<GuestSilent>()("GuestSilent", {
+  appId: Schema.String,
+  ms: Schema.Number
+}) {
+  override get message() {
+    return `the microVM of ${this.appId} booted, but its guest said nothing within ${this.ms} ms`
+  }
+}
+
+const now = Effect.clockWith((clock) => clock.currentTimeMillis)
+
+const half = Random.nextIntBetween(0, 2 ** 32 - 1)
+
+const newMachineId = Effect.all([half, half]).pipe(
+  Effect.map((halves) => halves.map((value) => value.toString(16).padStart(8, "0")).join(""))
+)
+
+/** The guest ports that the host must reach. */
+export const guestPorts = (instance: DesiredInstance): ReadonlyArray<number> => [
+  instance.config.httpPort,
+  ...(instance.config.ports ?? []).map(({ guestPort }) => guestPort)
+]
+
+/** The hello of a guest that was just booted; the end of its VMM is the end of the wait. */
+const hello = (app: App, machine: Machine) => {
+  const { appId } = app.model
+  const ended = Deferred.await(machine.exit).pipe(
+    Effect.flatMap((exit) => Effect.fail(new BootFailed({ appId, reason: describeExit(exit) })))
+  )
+  const timeoutMs = app.host.settings.guestHelloTimeoutMs
+  return app.host.guest.connect(machine, timeoutMs).pipe(
+    Effect.timeoutOrElse({
+      duration: timeoutMs,
+      orElse: () => Effect.fail(new GuestSilent({ appId, ms: timeoutMs }))
+    }),
+    Effect.raceFirst(ended)
+  )
+}
+
+/** Ends a microVM that did not come up, and forgets it. */
+const discard = (app: App, machine: MachineRecord, scope: Scope.Closeable) =>
+  Scope.close(scope, Exit.void).pipe(
+    Effect.andThen(app.host.hypervisor.kill(machine)),
+    Effect.andThen(app.amend(({ machine: _, ...record }) => record)),
+    Effect.catch((error) => Effect.logError(error.message))
+  )
+
+/** One boot in a scope of its own, up to the guest's hello. Whatever goes wrong, the microVM is gone afterwards. */
+const bootOnce = Effect.fnUntraced(function* (app: App, spec: Omit<MachineSpec, "machineId">) {
+  const { host } = app
+  const machineId = yield* newMachineId
+  const intent: MachineRecord = {
+    machineId,
+    appId: spec.appId,
+    slot: spec.slot,
+    guestImageVersion: spec.image.version
+  }
+  yield* app.amend((record) => ({ ...record, machine: intent }))
+  const scope = yield* Scope.fork(app.scope)
+  return yield* Effect.gen(function* () {
+    const machine = yield* host.hypervisor.boot({ ...spec, machineId }).pipe(Scope.provide(scope))
+    yield* app.amend((record) => ({ ...record, machine: machine.record }))
+    const session = yield* hello(app, machine).pipe(Scope.provide(scope))
+    return { machine, scope, session }
+  }).pipe(Effect.onExit((exit) => (Exit.isSuccess(exit) ? Effect.void : discard(app, intent, scope))))
+})
+
+const boot = (app: App, spec: Omit<MachineSpec, "machineId">) =>
+  app.host.withStartPermit(
+    app.progress({ kind: "booting" }).pipe(
+      Effect.andThen(bootOnce(app, spec)),
+      Effect.tapError((error) => Effect.logWarning(error.message)),
+      Effect.retry({
+        times: bootsPerStart - 1,
+        while: (error) => error._tag === "GuestSilent" || error._tag === "GuestError"
+      })
+    ),
+    (limit) => app.progress({ kind: "start-capacity-in-use", limit })
+  )
+
+/** Holds the memory, runs the start, and gives the memory back unless the start succeeded. */
+const withMemory = <A, E>(app: App, memoryMib: number, run: Effect.Effect<A, E>) => {
+  const { memory } = app.host
+  const { appId } = app.model
+  return memory
+    .acquire(appId, memoryMib, (missingMib) => app.progress({ kind: "short-of-memory", missingMib }))
+    .pipe(
+      Effect.andThen(run),
+      Effect.onExit((exit) => (Exit.isSuccess(exit) ? Effect.void : memory.release(appId)))
+    )
+}
+
+/** Counts the attempt, in the notes before anything is done. A new deployment starts with a fresh record. */
+const countAttempt = Effect.fnUntraced(function* (app: App, instance: DesiredInstance) {
+  const at = yield* now
+  yield* app.amend((record) => {
+    const same = record.instance?.deploymentId === instance.deploymentId
+    const { failure: _, lastRestart: __, healthy: ___, ...rest } = record
+    return {
+      ...(same ? record : rest),
+      instance,
+      attempts: attemptsOf(record, instance) + 1,
+      lastAttemptAt: at
+    }
+  })
+})
+
+const run = Effect.fnUntraced(function* (app: App, instance: DesiredInstance, slot: number) {
+  const { host } = app
+  yield* countAttempt(app, instance)
+  yield* app.progress({ kind: "preparing" })
+  const layers = yield* Effect.forEach(instance.layers, host.images.prepare, { concurrency: 4 })
+  const volume = yield* host.volumes.attach(instance.volumeId)
+  const link = yield* host.network.attach(slot, guestPorts(instance))
+  const { version, kernel, initramfs, base } = host.guestImage
+  const { machine, scope, session } = yield* boot(app, {
+    appId: app.model.appId,
+    slot,
+    vcpuCount: instance.config.resources.vcpuCount,
+    memoryMib: instance.config.resources.memoryMib,
+    image: { version, kernel, initramfs, base },
+    layers,
+    volume,
+    link
+  })
+  return yield* takeUp(app, { machine, scope, session, instance, link }).pipe(
+    Effect.onExit((exit) => (Exit.isSuccess(exit) ? Effect.void : discard(app, machine.record, scope)))
+  )
+})
+
+interface Booted {
+  readonly machine: Machine
+  readonly scope: Scope.Closeable
+  readonly session: GuestSession
+  readonly instance: DesiredInstance
+  readonly link: NetworkLink
+}
+
+/** Hands the boot spec over and begins to watch. */
+const takeUp = Effect.fnUntraced(function* (app: App, { machine, scope, session, instance, link }: Booted) {
+  const startedAt = yield* now
+  yield* session.handOver(bootSpec(instance, link, startedAt))
+  yield* app.amend(({ failure: _, lastRestart: __, ...record }) => ({
+    ...record,
+    instance,
+    startedAt,
+    restartCount: 0,
+    healthy: false
+  }))
+  const greeted = Deferred.makeUnsafe<GuestSession>()
+  yield* Deferred.succeed(greeted, session)
+  const attachment = yield* watch(
+    app.host,
+    { machine, instance, scope, session: greeted, health: unprobed, startedAt },
+    app.post
+  )
+  app.attach(attachment, unprobed)
+})
+
+/** The whole start. Fails with the error whose message is the sentence for the report. */
+export const start = (app: App, instance: DesiredInstance, slot: number) =>
+  withMemory(app, instance.config.resources.memoryMib, run(app, instance, slot))

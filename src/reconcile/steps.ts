@@ -1,0 +1,86 @@
+/** What each step of the planner does. Fails with an error whose message is the sentence for the report. */
+import { Effect, Schema } from "effect"
+import type { DesiredVolume, VolumeId } from "../document/schema.ts"
+import type { VolumeRecord } from "../services/HostState.ts"
+import type { App } from "./app-context.ts"
+import type { Step } from "./plan.ts"
+import { start } from "./start.ts"
+import { stop } from "./stop.ts"
+
+/** All slots are taken. */
+export class NoSlotLeft extends Schema.TaggedError<NoSlotLeft>()("NoSlotLeft", { maxApps: Schema.Int }) {
+  override get message() {
+    return `no slot is left: all ${this.maxApps} of max_apps are taken`
+  }
+}
+
+const saveVolume = Effect.fnUntraced(function* (app: App, record: VolumeRecord) {
+  yield* app.host.state.saveVolume(record)
+  app.model.volumes.set(record.volumeId, { record, failure: undefined })
+})
+
+const provision = Effect.fnUntraced(function* (app: App, { volumeId, sizeBytes }: DesiredVolume) {
+  const { appId } = app.model
+  const known = app.model.volumes.get(volumeId)?.record
+  // A volume that grows stays whole all the while; one that is made is not, until it is formatted.
+  if (known?.state !== "ready") yield* saveVolume(app, { volumeId, appId, sizeBytes, state: "provisioning" })
+  yield* app.host.volumes.provision({ volumeId, sizeBytes })
+  yield* saveVolume(app, { volumeId, appId, sizeBytes, state: "ready" })
+})
+
+const deleteVolume = Effect.fnUntraced(function* (app: App, volumeId: VolumeId) {
+  const known = app.model.volumes.get(volumeId)?.record
+  if (known === undefined) return
+  yield* saveVolume(app, { ...known, state: "deleting" })
+  yield* app.host.volumes.teardown(volumeId)
+  yield* saveVolume(app, { ...known, state: "deleted" })
+})
+
+const forgetVolume = Effect.fnUntraced(function* (app: App, volumeId: VolumeId) {
+  yield* app.host.state.deleteVolume(volumeId)
+  app.model.volumes.delete(volumeId)
+})
+
+const claimSlot = Effect.fnUntraced(function* (app: App) {
+  const record = yield* app.host.claimSlot(app.model.appId)
+  if (record === undefined) return yield* new NoSlotLeft({ maxApps: app.host.settings.maxApps })
+  app.model.record = record
+})
+
+/** The log goes with the instance: who is dropped from the document leaves no words behind. */
+const retire = Effect.fnUntraced(function* (app: App) {
+  yield* app.host.logs.forget(app.model.appId)
+  yield* app.amend(({ appId, slot }) => ({ appId, slot, attempts: 0, restartCount: 0 }))
+})
+
+const releaseSlot = Effect.fnUntraced(function* (app: App) {
+  const slot = app.model.record?.slot
+  yield* app.host.logs.forget(app.model.appId)
+  if (slot !== undefined) yield* app.host.network.detach(slot)
+  yield* app.host.state.deleteApp(app.model.appId)
+  app.model.record = undefined
+})
+
+/** Waits until the app's microVM is gone, or its pieces are in place, as the step says. */
+export const runStep = Effect.fnUntraced(function* (app: App, step: Step) {
+  switch (step.kind) {
+    case "start":
+      return yield* start(app, step.instance, step.slot)
+    case "stop":
+      return app.model.attachment === undefined
+        ? undefined
+        : yield* stop(app, app.model.attachment, step.reason)
+    case "provision-volume":
+      return yield* provision(app, step.volume)
+    case "delete-volume":
+      return yield* deleteVolume(app, step.volumeId)
+    case "forget-volume":
+      return yield* forgetVolume(app, step.volumeId)
+    case "claim-slot":
+      return yield* claimSlot(app)
+    case "retire":
+      return yield* retire(app)
+    case "release":
+      return yield* releaseSlot(app)
+  }
+})

@@ -1,0 +1,121 @@
+/** From the states of everything on the host to `reported.json`. Pure. */
+
+import { hostPort } from "../config/ports.ts"
+import type { AppId, DesiredCheckpoint, DesiredExport, HostDesiredState, HostId } from "../document/schema.ts"
+import { slotAddresses } from "../network/addresses.ts"
+import type { AppStatus, InstanceStatus, VolumeStatus } from "../reconcile/status.ts"
+import {
+  type CheckpointReport,
+  type ExportReport,
+  type HostReport,
+  type InstanceReport,
+  MAX_MESSAGE,
+  type VolumeReport
+} from "./schema.ts"
+
+export interface HostStatus {
+  /** ms since 1970. */
+  readonly now: number
+  readonly ready: boolean
+  readonly inForce: { readonly document: HostDesiredState; readonly digest: string } | undefined
+  /** Why the last reading of the document was refused. */
+  readonly refusal: string | undefined
+  readonly vcpuCount: number
+  readonly memoryMib: number
+  readonly heldMemoryMib: number
+  readonly disk: { readonly totalBytes: number; readonly availableBytes: number }
+  readonly versions: HostReport["versions"]
+  readonly storagePrefix: string
+  readonly apps: ReadonlyMap<AppId, AppStatus>
+}
+
+/** What a host is called before the first document has named it. */
+const unnamedHost = "host-local" as HostId
+
+/** Cuts a sentence to what a report may carry, at a whole character. */
+export const clip = (message: string): string => {
+  const points = Array.from(message)
+  return points.length <= MAX_MESSAGE ? message : `${points.slice(0, MAX_MESSAGE - 1).join("")}…`
+}
+
+const time = (ms: number): string => new Date(ms).toISOString()
+
+/** The entry under its name when there is a value, nothing when there is none. */
+const known = <const Key extends string, A>(key: Key, value: A | undefined): { readonly [K in Key]?: A } =>
+  value === undefined ? {} : ({ [key]: value } as { readonly [K in Key]: A })
+
+const instanceReport = (appId: AppId, status: InstanceStatus): InstanceReport => ({
+  appId,
+  deploymentId: status.deploymentId,
+  state: status.state,
+  restartCount: status.restartCount,
+  ...known("hostPort", status.slot === undefined ? undefined : hostPort(status.slot)),
+  ...known("guestIpv4", status.slot === undefined ? undefined : slotAddresses(status.slot).guest),
+  ...known("layerDigests", status.layerDigests.length === 0 ? undefined : status.layerDigests),
+  ...known(
+    "lastRestart",
+    status.lastRestart === undefined
+      ? undefined
+      : { ...status.lastRestart, at: time(status.lastRestart.at), reason: clip(status.lastRestart.reason) }
+  ),
+  ...known("startedAt", status.startedAt === undefined ? undefined : time(status.startedAt)),
+  ...known("convergedAt", status.convergedAt === undefined ? undefined : time(status.convergedAt)),
+  ...known("lastHealthyAt", status.lastHealthyAt === undefined ? undefined : time(status.lastHealthyAt)),
+  ...known("lastExitCode", status.lastExitCode),
+  ...known("message", status.message === undefined ? undefined : clip(status.message))
+})
+
+const volumeReport = (status: VolumeStatus, storagePrefix: string): VolumeReport => ({
+  volumeId: status.volumeId,
+  appId: status.appId,
+  state: status.state,
+  sizeBytes: status.sizeBytes,
+  storagePrefix,
+  ...known("message", status.message === undefined ? undefined : clip(status.message))
+})
+
+/** On volumes that are files on this disk nothing can be cut: it is said at once, and nothing is frozen to find out. */
+const cannotBeCut =
+  "volumes.backend is local-file, which cuts no checkpoints: they need the object store of zerofs"
+
+const checkpointReport = ({ checkpointId, volumeId }: DesiredCheckpoint): CheckpointReport => ({
+  checkpointId,
+  volumeId,
+  state: "failed",
+  message: cannotBeCut
+})
+
+const exportReport = ({ exportId }: DesiredExport): ExportReport => ({
+  exportId,
+  state: "failed",
+  message: cannotBeCut
+})
+
+export const buildReport = (host: HostStatus): HostReport => {
+  const document = host.inForce?.document
+  const apps = [...host.apps.values()]
+  const vcpus = apps.reduce((sum, { instance }) => sum + (instance?.vcpuCount ?? 0), 0)
+  const present = <A extends { readonly desiredState: string }>(items: ReadonlyArray<A> | undefined) =>
+    (items ?? []).filter(({ desiredState }) => desiredState === "present")
+  return {
+    hostId: document?.hostId ?? unnamedHost,
+    reportedAt: time(host.now),
+    state: host.ready ? "ready" : "registering",
+    capacity: { vcpuCount: host.vcpuCount, memoryMib: host.memoryMib, cacheBytes: host.disk.totalBytes },
+    allocatable: {
+      vcpuCount: Math.max(0, host.vcpuCount - vcpus),
+      memoryMib: Math.max(0, host.memoryMib - host.heldMemoryMib),
+      cacheBytes: Math.min(host.disk.totalBytes, host.disk.availableBytes)
+    },
+    versions: host.versions,
+    volumes: apps.flatMap(({ volumes }) => volumes.map((volume) => volumeReport(volume, host.storagePrefix))),
+    instances: apps.flatMap(({ appId, instance }) =>
+      instance === undefined ? [] : [instanceReport(appId, instance)]
+    ),
+    checkpoints: present(document?.checkpoints).map(checkpointReport),
+    exports: present(document?.exports).map(exportReport),
+    ...known("acceptedDigest", host.inForce?.digest),
+    ...known("acceptedRevision", document?.revision),
+    message: host.refusal === undefined ? null : clip(host.refusal)
+  }
+}
