@@ -69,7 +69,6 @@ const onPath = (command) =>
  * @param {ReadonlyArray<import("./packages.mjs").DebianPackage>} wanted
  */
 const missingPackages = (wanted) => {
-  // biome-ignore lint/suspicious/noTemplateCurlyInString: dpkg-query's own placeholders
   const format = "${Package} ${db:Status-Status}\n"
   const query = spawnSync("dpkg-query", ["-W", "-f", format, ...wanted.map((p) => p.name)], {
     encoding: "utf8"
