@@ -135,7 +135,8 @@ const dependenciesInstalled = () => {
 const ensureDependencies = () => {
   if (dependenciesInstalled()) return
   say("npm ci")
-  run("npm", ["ci", "--no-audit", "--no-fund", "--include=dev"])
+  // quiet: npm runs on the machine's Node, but the packages run on the project's, which they fit
+  run("npm", ["ci", "--no-audit", "--no-fund", "--include=dev", "--loglevel=error"])
 }
 
 // --------------------------------------------------------------------------------------------- main
