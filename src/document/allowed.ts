@@ -79,8 +79,8 @@ export const discriminator = (
   return values.length === members.length ? { key, values } : undefined
 }
 
-/** What a schema allows, in a few words that follow "must be". */
-export const allowed = (ast: SchemaAST.AST): string => {
+/** What a schema allows, in a few words that follow "must be". `object` is what an object is called. */
+export const allowed = (ast: SchemaAST.AST, object: string): string => {
   switch (ast._tag) {
     case "String":
       return allowedString(ast)
@@ -95,12 +95,12 @@ export const allowed = (ast: SchemaAST.AST): string => {
     case "Arrays":
       return allowedList(ast)
     case "Objects":
-      return "an object"
+      return object
     case "Union": {
       const tag = discriminator(ast)
       if (tag !== undefined && ast.types.length === tag.values.length)
-        return `an object whose ${tag.key} is ${alternatives(tag.values)}`
-      return alternatives(ast.types.map(allowed))
+        return `${object} whose ${tag.key} is ${alternatives(tag.values)}`
+      return alternatives(ast.types.map((type) => allowed(type, object)))
     }
     default:
       return "something else"

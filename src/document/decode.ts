@@ -63,7 +63,8 @@ const isSecret = (path: Path) => path.some((key) => key === "environment" || key
 const disclosure: Disclosure = {
   secret: isSecret,
   name: (path) =>
-    path.at(-2) === "environment" ? `environment variable ${quote(String(path.at(-1)))}` : fieldName(path)
+    path.at(-2) === "environment" ? `environment variable ${quote(String(path.at(-1)))}` : fieldName(path),
+  object: "an object"
 }
 
 // -------------------------------------------------------------------------------------------- by its parts
@@ -133,11 +134,11 @@ const decodePart = (
   const { all, first } = parts[part]
   const known = new Map(itemsOf(previous, part).map((item) => [idOf(item, part), item]))
   return itemsOf(document, part).map((item, index) => {
+    if (problems.length > MAX_ISSUES) return undefined
     const same = known.get(idOf(item, part))
     if (same !== undefined && sameJson(item, same)) return same
     const decoded = first(item)
     if (Result.isSuccess(decoded)) return decoded.success
-    if (problems.length > MAX_ISSUES) return undefined
     const whole = isWide(item) ? decoded : all(item)
     const failure = Result.isFailure(whole) ? whole.failure : decoded.failure
     problems.push(...problemsOf(failure.issue, item, disclosure, [part, index]))

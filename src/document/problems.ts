@@ -4,6 +4,7 @@
  */
 import { type SchemaAST, SchemaIssue } from "effect"
 import { allowed, allowedString, alternatives, discriminator } from "./allowed.ts"
+import { nearestName } from "./nearest.ts"
 
 /** Keys and indices from the root to a value. */
 export type Path = ReadonlyArray<string | number>
@@ -20,8 +21,12 @@ export interface Problem {
 export interface Disclosure {
   /** Whether the value at the path, or what is in it, must not be shown. */
   readonly secret: (path: Path) => boolean
-  /** How the message calls the field; given the last key when nothing is said. */
+  /** How the message calls the field. */
   readonly name: (path: Path) => string
+  /** A value of a kind of its own in a few words. */
+  readonly describe?: (value: unknown) => string | undefined
+  /** What an object is called, with its article. */
+  readonly object: string
 }
 
 const MAX_SHOWN = 60
@@ -38,7 +43,7 @@ export const quote = (text: string): string => {
 const countOf = (n: number, noun: string) => `${n} ${noun}${n === 1 ? "" : "s"}`
 
 /** A value in a few words. Scalars are shown when `show` is true, else only their type. */
-export const describeValue = (value: unknown, show: boolean): string => {
+const describeValue = (value: unknown, show: boolean, object: string): string => {
   if (value === null) return "null"
   if (Array.isArray(value)) return `a list of ${countOf(value.length, "item")}`
   switch (typeof value) {
@@ -50,7 +55,7 @@ export const describeValue = (value: unknown, show: boolean): string => {
     case "boolean":
       return show ? String(value) : "a boolean"
     case "object":
-      return value instanceof Date ? "a date" : "an object"
+      return value instanceof Date ? "a date" : object
     default:
       return "nothing"
   }
@@ -87,8 +92,11 @@ export const problemsOf = (
   disclosure: Disclosure,
   base: Path = []
 ): ReadonlyArray<Problem> => {
+  const allow = (ast: SchemaAST.AST) => allowed(ast, disclosure.object)
   const wrong = (path: Path, value: unknown, must: string, show = true): Problem => {
-    const found = describeValue(value, show && !disclosure.secret(path))
+    const found =
+      disclosure.describe?.(value) ??
+      describeValue(value, show && !disclosure.secret(path), disclosure.object)
     return { path, at: "value", message: `${disclosure.name(path)} is ${found}, but must be ${must}` }
   }
   const missing = (path: Path, must: string | undefined): Problem => ({
@@ -101,7 +109,7 @@ export const problemsOf = (
     const tag = discriminator(ast)
     // A scalar where an object belongs may be anything, a command line with a password too.
     if (tag === undefined || !isObject(value))
-      return wrong(path, value, allowed(ast), !ast.types.some(isContainer))
+      return wrong(path, value, allow(ast), !ast.types.some(isContainer))
     const kind = [...path, tag.key]
     const must = alternatives(tag.values)
     return tag.key in value ? wrong(kind, value[tag.key], must) : missing(kind, must)
@@ -118,7 +126,15 @@ export const problemsOf = (
     if (typeof message === "string")
       return [{ path, at: "value", message: `${disclosure.name(path)} ${message}` }]
     if (ast?._tag === "String") return [wrong(path, value, allowedString(ast, filter))]
-    return [wrong(path, value, ast === undefined ? String(filter.annotations?.expected) : allowed(ast))]
+    return [wrong(path, value, ast === undefined ? String(filter.annotations?.expected) : allow(ast))]
+  }
+
+  const unknownKey = ({ ast }: SchemaIssue.UnexpectedKey, path: Path): string => {
+    const known = ast._tag === "Objects" ? ast.propertySignatures.map(({ name }) => String(name)) : []
+    const nearest = nearestName(String(path.at(-1)), known)
+    const remedy =
+      nearest === undefined ? `known here: ${known.join(", ")}` : `did you mean ${quote(nearest)}?`
+    return `${disclosure.name(path)} is not a known key; ${remedy}`
   }
 
   const visit = (
@@ -139,15 +155,15 @@ export const problemsOf = (
         const below = [...path, ...keys]
         const type = typeOfMember(ast, String(keys.at(-1)))
         return issue.issue._tag === "MissingKey"
-          ? [missing(below, type === undefined ? undefined : allowed(type))]
+          ? [missing(below, type === undefined ? undefined : allow(type))]
           : visit(issue.issue, type, below, keys.reduce(child, value))
       }
       case "Filter":
         return failedCheck(issue, ast, path, value)
       case "InvalidType":
-        return [wrong(path, value, allowed(issue.ast), !isContainer(issue.ast))]
+        return [wrong(path, value, allow(issue.ast), !isContainer(issue.ast))]
       case "UnexpectedKey":
-        return [{ path, at: "key", message: `${disclosure.name(path)} is not a known key` }]
+        return [{ path, at: "key", message: unknownKey(issue, path) }]
       case "Encoding":
         return visit(issue.issue, ast, path, value)
       default: {
