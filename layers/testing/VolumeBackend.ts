@@ -2,6 +2,7 @@
 import { Effect, Layer } from "effect"
 import type { VolumeId } from "../../src/document/schema.ts"
 import { VolumeBackend, VolumeError } from "../../src/services/VolumeBackend.ts"
+import { decideSize } from "../volume/size.ts"
 import { Script } from "./Script.ts"
 
 export interface MemoryVolume {
@@ -30,9 +31,6 @@ export const makeVolumeWorld = (): VolumeWorld => ({
   script: new Script()
 })
 
-/** Smaller than this no volume is made, as with the real ones. Bytes. */
-const SMALLEST = 65536
-
 export const layerVolumeBackendMemory = (world: VolumeWorld) =>
   Layer.succeed(VolumeBackend, {
     provision: (spec) =>
@@ -40,25 +38,24 @@ export const layerVolumeBackendMemory = (world: VolumeWorld) =>
         "provision",
         spec.volumeId,
         Effect.suspend(() => {
-          const refuse = (operation: "created" | "grown", reason: string) =>
-            Effect.fail(new VolumeError({ volumeId: spec.volumeId, operation, reason }))
-          const present = world.volumes.get(spec.volumeId)
-          if (present !== undefined) {
-            if (spec.sizeBytes < present.sizeBytes) {
-              return refuse(
-                "grown",
-                `it has ${present.sizeBytes} bytes and the document asks for ${spec.sizeBytes}; a volume never shrinks`
-              )
+          const decision = decideSize(world.volumes.get(spec.volumeId)?.sizeBytes, spec.sizeBytes)
+          switch (decision.kind) {
+            case "keep":
+              return Effect.void
+            case "refuse": {
+              const { operation, reason } = decision
+              return Effect.fail(new VolumeError({ volumeId: spec.volumeId, operation, reason }))
             }
-            present.sizeBytes = spec.sizeBytes
-            return Effect.void
+            case "create":
+              world.formattings += 1
+              world.volumes.set(spec.volumeId, { sizeBytes: spec.sizeBytes, formatting: world.formattings })
+              return Effect.void
+            case "grow": {
+              const present = world.volumes.get(spec.volumeId)
+              if (present !== undefined) present.sizeBytes = spec.sizeBytes
+              return Effect.void
+            }
           }
-          if (spec.sizeBytes < SMALLEST) {
-            return refuse("created", `${spec.sizeBytes} bytes are too few for an ext4 filesystem`)
-          }
-          world.formattings += 1
-          world.volumes.set(spec.volumeId, { sizeBytes: spec.sizeBytes, formatting: world.formattings })
-          return Effect.void
         })
       ),
     attach: (volumeId) =>

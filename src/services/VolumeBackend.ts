@@ -8,10 +8,10 @@ export const VolumeAttachment = Schema.Union([
 ])
 export type VolumeAttachment = typeof VolumeAttachment.Type
 
-/** The volume cannot be made, attached or deleted. `message` is the sentence for the report. */
+/** The volume cannot be made, attached or deleted. `message` is the sentence for the report. A listing is about `*`. */
 export class VolumeError extends Schema.TaggedError<VolumeError>()("VolumeError", {
   volumeId: Schema.String,
-  operation: Schema.Literals(["created", "attached", "deleted", "grown"]),
+  operation: Schema.Literals(["created", "attached", "deleted", "grown", "listed"]),
   reason: Schema.String
 }) {
   override get message() {

@@ -1,0 +1,154 @@
+/** The host's notes in SQLite: `<state_dir>/state/state.db`. */
+import type { DatabaseSync, SQLOutputValue } from "node:sqlite"
+import { Effect, Layer, Option, type Result, Schema } from "effect"
+import {
+  AcceptedDocument,
+  AppRecord,
+  HostState,
+  HostStateError,
+  VolumeRecord
+} from "../../src/services/HostState.ts"
+import { type Database, openDatabase, openDatabaseReadOnly } from "./database.ts"
+import { lockStateDirectory } from "./lock.ts"
+
+export interface SqliteStateOptions {
+  /** Absolute. */
+  readonly stateDir: string
+}
+
+/**
+ * For the daemon: holds the state directory, so a second daemon is refused. Records hold the apps' environments:
+ * the directory is 0700 and its files 0600.
+ */
+export const layerSqliteState = (options: SqliteStateOptions) =>
+  Layer.effect(
+    HostState,
+    Effect.gen(function* () {
+      yield* lockStateDirectory(options.stateDir)
+      return hostState(yield* openDatabase(options.stateDir))
+    })
+  )
+
+/** For who only looks, beside a running daemon or without one; every write fails. */
+export const layerSqliteStateReadOnly = (options: SqliteStateOptions) =>
+  Layer.effect(HostState, Effect.map(openDatabaseReadOnly(options.stateDir), hostState))
+
+const hostState = ({ read, write }: Database): HostState["Service"] => ({
+  document: read("read the accepted document", (db) =>
+    db.prepare(`SELECT host_id AS hostId, digest, text FROM document`).get()
+  ).pipe(
+    Effect.flatMap((row) =>
+      row === undefined
+        ? Effect.succeedNone
+        : Effect.map(decoded("the accepted document", decodeDocument, { ...row }), Option.some)
+    )
+  ),
+
+  accept: (document) =>
+    write("accept a document", (db) => {
+      db.prepare(
+        `INSERT INTO document (id, host_id, digest, text) VALUES (1, ?, ?, ?)
+         ON CONFLICT (id) DO UPDATE SET host_id = excluded.host_id, digest = excluded.digest, text = excluded.text`
+      ).run(document.hostId, document.digest, document.text)
+    }),
+
+  apps: read("read the apps", (db) =>
+    db.prepare("SELECT app_id AS id, slot, record FROM app ORDER BY slot").all()
+  ).pipe(
+    Effect.flatMap((rows) =>
+      Effect.forEach(rows, (row) =>
+        decodedJson(`app ${row.id}`, decodeApp, row.record).pipe(
+          Effect.filterOrFail(
+            (record) => record.appId === row.id && record.slot === row.slot,
+            () => unreadable(`app ${row.id}`, "it is about another app or slot than its row")
+          )
+        )
+      )
+    )
+  ),
+
+  saveApp: (record) => write(`save app ${record.appId}`, (db) => putApp(db, record)),
+
+  deleteApp: (appId) =>
+    write(`delete app ${appId}`, (db) => {
+      db.prepare("DELETE FROM app WHERE app_id = ?").run(appId)
+    }),
+
+  volumes: read("read the volumes", (db) =>
+    db.prepare("SELECT volume_id AS id, record FROM volume ORDER BY volume_id").all()
+  ).pipe(
+    Effect.flatMap((rows) =>
+      Effect.forEach(rows, (row) =>
+        decodedJson(`volume ${row.id}`, decodeVolume, row.record).pipe(
+          Effect.filterOrFail(
+            (record) => record.volumeId === row.id,
+            () => unreadable(`volume ${row.id}`, "it is about another volume than its row")
+          )
+        )
+      )
+    )
+  ),
+
+  saveVolume: (record) =>
+    write(`save volume ${record.volumeId}`, (db) => {
+      db.prepare(
+        `INSERT INTO volume (volume_id, app_id, record) VALUES (?, ?, ?)
+         ON CONFLICT (volume_id) DO UPDATE SET app_id = excluded.app_id, record = excluded.record`
+      ).run(record.volumeId, record.appId, JSON.stringify(record))
+    }),
+
+  deleteVolume: (volumeId) =>
+    write(`delete volume ${volumeId}`, (db) => {
+      db.prepare("DELETE FROM volume WHERE volume_id = ?").run(volumeId)
+    }),
+
+  slotCursor: read("read the slot cursor", (db) =>
+    Number(db.prepare("SELECT slot FROM slot_cursor").get()?.slot)
+  ),
+
+  claimSlot: (record) =>
+    write(`claim slot ${record.slot} for app ${record.appId}`, (db) => {
+      putApp(db, record)
+      db.prepare("UPDATE slot_cursor SET slot = ?").run(record.slot)
+    })
+})
+
+const putApp = (db: DatabaseSync, record: AppRecord): void => {
+  const holder = db
+    .prepare("SELECT app_id FROM app WHERE slot = ? AND app_id <> ?")
+    .get(record.slot, record.appId)
+  if (holder !== undefined) throw new Error(`slot ${record.slot} belongs to app ${holder.app_id}`)
+  db.prepare(
+    `INSERT INTO app (app_id, slot, record) VALUES (?, ?, ?)
+     ON CONFLICT (app_id) DO UPDATE SET slot = excluded.slot, record = excluded.record`
+  ).run(record.appId, record.slot, JSON.stringify(record))
+}
+
+const decodeDocument = Schema.decodeUnknownResult(AcceptedDocument)
+const decodeApp = Schema.decodeUnknownResult(AppRecord)
+const decodeVolume = Schema.decodeUnknownResult(VolumeRecord)
+
+const unreadable = (name: string, reason: string) =>
+  new HostStateError({
+    operation: `read ${name}`,
+    cause: new Error(`its record is not readable: ${reason}`)
+  })
+
+/** What was written by us is read back as it was; anything else fails by name and never with a value of it. */
+const decoded = <A>(
+  name: string,
+  decode: (input: unknown) => Result.Result<A, Schema.SchemaError>,
+  input: unknown
+): Effect.Effect<A, HostStateError> =>
+  Effect.fromResult(decode(input)).pipe(Effect.mapError((error) => unreadable(name, error.message)))
+
+const decodedJson = <A>(
+  name: string,
+  decode: (input: unknown) => Result.Result<A, Schema.SchemaError>,
+  text: SQLOutputValue | undefined
+): Effect.Effect<A, HostStateError> =>
+  Effect.try({
+    try: (): unknown => JSON.parse(String(text)),
+    // The parser's own message quotes the text.
+    catch: () => unreadable(name, "it is not JSON")
+  }).pipe(Effect.flatMap((input) => decoded(name, decode, input)))
