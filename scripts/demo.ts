@@ -13,6 +13,7 @@ import { join } from "node:path"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, Clock, Effect, Exit, Fiber, type Runtime } from "effect"
+import type { InstanceReport } from "../src/report/schema.ts"
 import { followLog } from "./demo/follow.ts"
 import { endLeftovers } from "./demo/leftovers.ts"
 import * as View from "./demo/view.ts"
@@ -120,20 +121,20 @@ const deploy = (host: Host.LocalHost, hello: Hello) =>
         }),
       (volume) => `${volume.volumeId}, ${volume.sizeBytes / 1024 / 1024} MiB`
     )
-    const untilInstance = (what: string, wanted: "startedAt" | "lastHealthyAt") =>
+    const untilInstance = (what: string, reached: (instance: InstanceReport) => boolean) =>
       awaitReport(host, what, since, (report) => {
         const instance = instanceOf(report, hello.appId)
         if (instance?.state === "failed") return failed(instance.message, "the app failed")
-        return instance?.state === "running" || instance?.[wanted] !== undefined ? instance : undefined
+        return instance !== undefined && reached(instance) ? instance : undefined
       })
     yield* View.step(
       "boot",
-      () => untilInstance("the boot", "startedAt"),
-      (instance) => `microVM up at ${instance.guestIpv4 ?? "an address of its own"}`
+      () => untilInstance("the boot", ({ startedAt }) => startedAt !== undefined),
+      ({ guestIpv4 }) => `the microVM is up as ${guestIpv4}`
     )
     yield* View.step(
       "health",
-      () => untilInstance("the app's health", "lastHealthyAt"),
+      () => untilInstance("the app's health", ({ state }) => state === "running"),
       () => `GET ${hello.healthPath} answers`
     )
     return yield* View.step(
@@ -230,6 +231,16 @@ if (unknown.length > 0) {
   process.exit(2)
 }
 
+/** What went wrong, each thing once: an end of the daemon, say, also fails the stop that follows. */
+const sentences = (cause: Cause.Cause<Problem>): ReadonlySet<string> =>
+  new Set(
+    cause.reasons
+      .filter((reason) => reason._tag !== "Interrupt")
+      .map((reason) =>
+        reason._tag === "Fail" ? reason.error.message : Cause.pretty(Cause.fromReasons([reason]))
+      )
+  )
+
 /** Ctrl-C is how the demo is meant to end, so it is no failure. */
 const teardown: Runtime.Teardown = (exit, onExit) =>
   onExit(Exit.isSuccess(exit) || Cause.hasInterruptsOnly(exit.cause) ? 0 : 1)
@@ -241,14 +252,7 @@ demo(flags.includes("--once")).pipe(
   Effect.tapCause((cause) =>
     Cause.hasInterruptsOnly(cause)
       ? Effect.void
-      : Effect.forEach(
-          cause.reasons.filter((reason) => reason._tag !== "Interrupt"),
-          (reason) =>
-            View.failure(
-              reason._tag === "Fail" ? reason.error.message : Cause.pretty(Cause.fromReasons([reason]))
-            ),
-          { discard: true }
-        )
+      : Effect.forEach(sentences(cause), View.failure, { discard: true })
   ),
   Effect.provide(NodeServices.layer),
   (program) => NodeRuntime.runMain(program, { disableErrorReporting: true, teardown })

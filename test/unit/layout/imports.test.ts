@@ -4,7 +4,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { importsOf, read, root, sources, target } from "./imports.ts"
 
 /** `src/` decides and does no I/O: the packages that help it to decide. */
-const packagesOfDecisions = [/^package effect(\/.*)?$/u, /^package smol-toml$/u]
+const packagesOfDecisions = [/^package effect(\/.*)?$/u, /^package (smol-toml|toml-eslint-parser)$/u]
 
 const isTesting = (path: string) => path.startsWith("layers/testing/")
 
