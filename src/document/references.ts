@@ -17,6 +17,14 @@ const isKnown = (name: string): name is RuntimeReference =>
 export const referencesIn = (value: string): ReadonlyArray<string> =>
   Array.from(value.matchAll(reference), (match) => match[1] ?? match[2] ?? "")
 
+const known = runtimeReferences.map((name) => name.slice("NIBRUN_".length)).join("|")
+
+/** Matches a value in which every reference is to a name that the host fills in; for the JSON Schema. */
+export const REFERENCES_PATTERN = new RegExp(
+  `^(?![\\s\\S]*(?:\\$\\{NIBRUN_(?!(?:${known})\\})[A-Za-z0-9_]*\\}|\\$NIBRUN_(?!(?:${known})(?![A-Za-z0-9_]))))`,
+  "u"
+)
+
 /** Why a value is refused: the first reference to a name that the host does not fill in. Never the value itself. */
 export const referenceProblem = (value: string): string | undefined => {
   const unknown = referencesIn(value).find((name) => !isKnown(name))
