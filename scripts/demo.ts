@@ -3,13 +3,16 @@
  *
  *     npm run demo               shows it live; Ctrl-C ends it
  *     npm run demo -- --once     ends by itself after the app has answered and been stopped
+ *     npm run demo -- --folder PATH     keeps the host there instead of in `.nibrunner/demo`
  *
  * The host is driven as every host is: by its document, and read by its report.
  */
+import { createHash } from "node:crypto"
 import { readFileSync } from "node:fs"
 import { get } from "node:http"
 import { createServer } from "node:net"
-import { join } from "node:path"
+import { join, resolve } from "node:path"
+import { parseArgs } from "node:util"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, Clock, Effect, Exit, Fiber, type Runtime } from "effect"
@@ -22,18 +25,32 @@ import * as Host from "./local/host.ts"
 import { attempt, Problem, tool } from "./local/problem.ts"
 import { awaitReport, instanceOf } from "./local/report.ts"
 
-const folder = join(Host.checkout, ".nibrunner/demo")
+const usage = "usage: npm run demo [-- [--once] [--folder PATH]]"
+
+const { once, folder } = (() => {
+  try {
+    const { values } = parseArgs({ options: { once: { type: "boolean" }, folder: { type: "string" } } })
+    return {
+      once: values.once === true,
+      folder: resolve(values.folder ?? join(Host.checkout, ".nibrunner/demo"))
+    }
+  } catch (error) {
+    process.stderr.write(`${error instanceof Error ? error.message : error}\n${usage}\n`)
+    process.exit(2)
+  }
+})()
+
 const PREFERRED_PORT = 8080
 const MAX_APPS = 4
 
-/** Two demos of one checkout would fight over its folder. The name is freed by the kernel, however this one ends. */
+/** Two demos in one folder would fight over it. The name is freed by the kernel, however this one ends. */
 const onlyDemo = Effect.acquireRelease(
   Effect.callback<ReturnType<typeof createServer>, Problem>((resume) => {
     const server = createServer()
-    server.once("error", () =>
-      resume(new Problem({ message: `another demo of this checkout is running (${folder})` }))
+    server.once("error", () => resume(new Problem({ message: `another demo is running in ${folder}` })))
+    server.listen(`\0nibrunner-demo:${createHash("sha256").update(folder).digest("hex").slice(0, 32)}`, () =>
+      resume(Effect.succeed(server))
     )
-    server.listen(`\0nibrunner-demo:${folder}`, () => resume(Effect.succeed(server)))
   }),
   (server) => Effect.sync(() => void server.close())
 )
@@ -163,73 +180,65 @@ const stop = (host: Host.LocalHost, hello: Hello) =>
     () => "the app is stopped; its volume is kept"
   )
 
-const demo = (once: boolean) =>
-  Effect.gen(function* () {
-    yield* View.title("nibrunner: one app in a microVM of its own")
-    yield* onlyDemo
-    yield* guestImage
-    const host = yield* Host.layOut(folder, {
-      maxApps: MAX_APPS,
-      proxyPort: yield* Host.freePort(PREFERRED_PORT)
-    })
-    const hello = yield* View.step(
-      "example",
-      () => prepareHello(host),
-      () => "examples/hello, compiled and in the store"
-    )
+const demo = Effect.gen(function* () {
+  yield* View.title("nibrunner: one app in a microVM of its own")
+  yield* onlyDemo
+  yield* guestImage
+  const host = yield* Host.layOut(folder, {
+    maxApps: MAX_APPS,
+    proxyPort: yield* Host.freePort(PREFERRED_PORT)
+  })
+  const hello = yield* View.step(
+    "example",
+    () => prepareHello(host),
+    () => "examples/hello, compiled and in the store"
+  )
 
-    // last to be released: whatever could not be ended in order is ended here
-    yield* Effect.addFinalizer(() =>
-      endLeftovers(host).pipe(
-        Effect.flatMap((pids) =>
-          pids.length === 0 ? Effect.void : View.failure(`had to end by force: ${pids.join(", ")}`)
-        ),
-        Effect.catchTag("Problem", (problem) => View.failure(problem.message))
-      )
+  // last to be released: whatever could not be ended in order is ended here
+  yield* Effect.addFinalizer(() =>
+    endLeftovers(host).pipe(
+      Effect.flatMap((pids) =>
+        pids.length === 0 ? Effect.void : View.failure(`had to end by force: ${pids.join(", ")}`)
+      ),
+      Effect.catchTag("Problem", (problem) => View.failure(problem.message))
     )
-    const started = yield* Clock.currentTimeMillis
-    const daemon = yield* View.step(
-      "daemon",
-      () =>
-        Effect.gen(function* () {
-          const daemon = yield* Host.startDaemon(host)
-          yield* awaitReport(host, "the daemon's start", started, (report) => report).pipe(
-            Effect.raceFirst(daemon.ended)
-          )
-          return daemon
-        }),
-      ({ pid }) => `pid ${pid}, proxy on 127.0.0.1:${host.proxyPort}`
-    )
+  )
+  const started = yield* Clock.currentTimeMillis
+  const daemon = yield* View.step(
+    "daemon",
+    () =>
+      Effect.gen(function* () {
+        const daemon = yield* Host.startDaemon(host)
+        yield* awaitReport(host, "the daemon's start", started, (report) => report).pipe(
+          Effect.raceFirst(daemon.ended)
+        )
+        return daemon
+      }),
+    ({ pid }) => `pid ${pid}, proxy on 127.0.0.1:${host.proxyPort}`
+  )
 
-    // from here on the app is stopped in order, however the demo ends
-    yield* Effect.gen(function* () {
-      const answer = yield* deploy(host, hello)
-      const command = `curl -H 'Host: ${hello.hostname}' http://127.0.0.1:${host.proxyPort}/`
-      yield* View.page(command, `HTTP ${answer.status}`, answer.body)
-      if (once) return
-      yield* View.hint(`In a browser: http://${hello.hostname}:${host.proxyPort}/`)
-      yield* View.hint(`The host's files: ${folder}`)
-      yield* View.hint("Ctrl-C ends it. What the app says:\n")
-      return yield* followLog(join(host.logs, `${hello.appId}.log`), started, View.appLine)
-    }).pipe(
-      Effect.raceFirst(daemon.ended),
-      Effect.onExit((exit) =>
-        Effect.gen(function* () {
-          if (Exit.isFailure(exit)) yield* View.line()
-          // a fiber of its own, since an interrupted one cannot wait with a time limit
-          const stopping = yield* Effect.forkDetach(stop(host, hello).pipe(Effect.raceFirst(daemon.ended)))
-          yield* Fiber.join(stopping)
-        })
-      )
+  // from here on the app is stopped in order, however the demo ends
+  yield* Effect.gen(function* () {
+    const answer = yield* deploy(host, hello)
+    const command = `curl -H 'Host: ${hello.hostname}' http://127.0.0.1:${host.proxyPort}/`
+    yield* View.page(command, `HTTP ${answer.status}`, answer.body)
+    if (once) return
+    yield* View.hint(`In a browser: http://${hello.hostname}:${host.proxyPort}/`)
+    yield* View.hint(`The host's files: ${folder}`)
+    yield* View.hint("Ctrl-C ends it. What the app says:\n")
+    return yield* followLog(join(host.logs, `${hello.appId}.log`), started, View.appLine)
+  }).pipe(
+    Effect.raceFirst(daemon.ended),
+    Effect.onExit((exit) =>
+      Effect.gen(function* () {
+        if (Exit.isFailure(exit)) yield* View.line()
+        // a fiber of its own, since an interrupted one cannot wait with a time limit
+        const stopping = yield* Effect.forkDetach(stop(host, hello).pipe(Effect.raceFirst(daemon.ended)))
+        yield* Fiber.join(stopping)
+      })
     )
-  }).pipe(Effect.scoped)
-
-const flags = process.argv.slice(2)
-const unknown = flags.filter((flag) => flag !== "--once")
-if (unknown.length > 0) {
-  process.stderr.write(`usage: npm run demo [-- --once]; there is no ${unknown.join(" ")}\n`)
-  process.exit(2)
-}
+  )
+}).pipe(Effect.scoped)
 
 /** What went wrong, each thing once: an end of the daemon, say, also fails the stop that follows. */
 const sentences = (cause: Cause.Cause<Problem>): ReadonlySet<string> =>
@@ -248,7 +257,7 @@ const teardown: Runtime.Teardown = (exit, onExit) =>
 // a closed terminal ends the demo like Ctrl-C
 process.once("SIGHUP", () => process.kill(process.pid, "SIGTERM"))
 
-demo(flags.includes("--once")).pipe(
+demo.pipe(
   Effect.tapCause((cause) =>
     Cause.hasInterruptsOnly(cause)
       ? Effect.void
