@@ -1,5 +1,6 @@
 /** Keeps the proxy's route of one app in step with its state. */
 import { Effect } from "effect"
+import { httpPortOfSlot } from "../config/ports.ts"
 import type { AppRoute } from "../services/Proxy.ts"
 import type { HostContext } from "./host-context.ts"
 import type { AppModel } from "./model.ts"
@@ -18,6 +19,7 @@ export const makeRouting = (host: HostContext, model: AppModel) => {
     const httpPort = (model.attachment?.instance ?? instance).config.httpPort
     return {
       appId: model.appId,
+      hostPort: httpPortOfSlot(status.slot),
       hostnames: instance.hostnames.map(({ hostname }) => hostname),
       target: routeTarget(status, (slot) => host.network.reach(slot, httpPort))
     }

@@ -5,7 +5,7 @@
  * link and no memory held; what a daemon that dies here leaves is found by its machine id and taken up or ended
  * by the next.
  */
-import { Deferred, Effect, Exit, Random, Schema, Scope } from "effect"
+import { Deferred, Effect, Exit, Random, Scope } from "effect"
 import type { DesiredInstance } from "../document/schema.ts"
 import type { GuestSession } from "../services/Guest.ts"
 import { BootFailed, type Machine, type MachineRecord, type MachineSpec } from "../services/Hypervisor.ts"
@@ -19,16 +19,6 @@ import { attemptsOf } from "./plan.ts"
 
 /** A guest that says nothing in time is ended and booted anew this many times before the start has failed. */
 const bootsPerStart = 3
-
-/** PID 1 said nothing in time. */
-class GuestSilent extends Schema.TaggedError<GuestSilent>()("GuestSilent", {
-  appId: Schema.String,
-  ms: Schema.Number
-}) {
-  override get message() {
-    return `the microVM of ${this.appId} booted, but its guest said nothing within ${this.ms} ms`
-  }
-}
 
 const now = Effect.clockWith((clock) => clock.currentTimeMillis)
 
@@ -50,14 +40,7 @@ const hello = (app: App, machine: Machine) => {
   const ended = Deferred.await(machine.exit).pipe(
     Effect.flatMap((exit) => Effect.fail(new BootFailed({ appId, reason: describeExit(exit) })))
   )
-  const timeoutMs = app.host.settings.guestHelloTimeoutMs
-  return app.host.guest.connect(machine, timeoutMs).pipe(
-    Effect.timeoutOrElse({
-      duration: timeoutMs,
-      orElse: () => Effect.fail(new GuestSilent({ appId, ms: timeoutMs }))
-    }),
-    Effect.raceFirst(ended)
-  )
+  return app.host.guest.connect(machine, app.host.settings.guestHelloTimeoutMs).pipe(Effect.raceFirst(ended))
 }
 
 /** Ends a microVM that did not come up, and forgets it. */
@@ -95,7 +78,7 @@ const boot = (app: App, spec: Omit<MachineSpec, "machineId">) =>
       Effect.tapError((error) => Effect.logWarning(error.message)),
       Effect.retry({
         times: bootsPerStart - 1,
-        while: (error) => error._tag === "GuestSilent" || error._tag === "GuestError"
+        while: (error) => error._tag === "GuestError"
       })
     ),
     (limit) => app.progress({ kind: "start-capacity-in-use", limit })

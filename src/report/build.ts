@@ -1,6 +1,6 @@
 /** From the states of everything on the host to `reported.json`. Pure. */
 
-import { hostPort } from "../config/ports.ts"
+import { httpPortOfSlot } from "../config/ports.ts"
 import type { AppId, DesiredCheckpoint, DesiredExport, HostDesiredState, HostId } from "../document/schema.ts"
 import { slotAddresses } from "../network/addresses.ts"
 import type { AppStatus, InstanceStatus, VolumeStatus } from "../reconcile/status.ts"
@@ -49,7 +49,7 @@ const instanceReport = (appId: AppId, status: InstanceStatus): InstanceReport =>
   deploymentId: status.deploymentId,
   state: status.state,
   restartCount: status.restartCount,
-  ...known("hostPort", status.slot === undefined ? undefined : hostPort(status.slot)),
+  ...known("hostPort", status.slot === undefined ? undefined : httpPortOfSlot(status.slot)),
   ...known("guestIpv4", status.slot === undefined ? undefined : slotAddresses(status.slot).guest),
   ...known("layerDigests", status.layerDigests.length === 0 ? undefined : status.layerDigests),
   ...known(

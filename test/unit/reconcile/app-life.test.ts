@@ -1,0 +1,650 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect } from "effect"
+import { TestClock } from "effect/testing"
+import { LayerUnusable } from "../../../src/services/LayerImages.ts"
+import { VolumeError } from "../../../src/services/VolumeBackend.ts"
+import { digest, rawDocument, rawInstance, rawVolume, running, volumeOf } from "./documents.ts"
+import { makeHost } from "./harness.ts"
+
+describe("a document becomes an app that answers", () => {
+  it.effect("names the app running, with its slot's port and address, once its health check passes", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      const report = host.instanceOf("app-1")
+      assert.strictEqual(report?.hostPort, 21000)
+      assert.strictEqual(report?.guestIpv4, "10.201.0.2")
+      assert.strictEqual(report?.deploymentId, "dep-1")
+      assert.strictEqual(report?.layerDigests?.length, 1)
+      assert.isDefined(report?.convergedAt)
+      assert.strictEqual(host.report()?.volumes[0]?.state, "ready")
+      assert.deepStrictEqual(host.routes.get("app-1")?.target, {
+        kind: "up",
+        host: "127.201.0.2",
+        port: 3000
+      })
+      yield* host.stop()
+    })
+  )
+
+  it.effect("routes the hostname before it reports the app as running", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.until("the route is up", () => host.routes.get("app-1")?.target.kind === "up")
+      assert.notStrictEqual(host.instanceOf("app-1")?.state, "running")
+      yield* host.untilState("app-1", "running")
+      yield* host.stop()
+    })
+  )
+
+  it.effect("hands the guest its whole environment and nothing of it to a disk", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      const spec = host.machine.machineOf("app-1")?.bootSpec
+      assert.strictEqual(Object.fromEntries(spec?.environment ?? [])["NIBRUN_HOSTNAME"], "app-1.example.com")
+      assert.strictEqual(spec?.layerCount, 1)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("boots an on-request app once when it is first deployed", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(
+        rawDocument({
+          volumes: [rawVolume("app-1")],
+          instances: [rawInstance("app-1", { desiredState: "on-request" })]
+        })
+      )
+      yield* host.untilState("app-1", "running")
+      yield* host.stop()
+    })
+  )
+
+  it.effect("never touches an app that a new document leaves as it was", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("app-1", "app-2"))
+      yield* host.untilState("app-1", "running")
+      yield* host.untilState("app-2", "running")
+      const before = host.machine.machineOf("app-1")?.record.machineId
+      yield* host.put(running("app-1", "app-3"))
+      yield* host.untilState("app-3", "running")
+      yield* host.until("app-2 is gone", () => host.machine.machineOf("app-2") === undefined)
+      assert.strictEqual(host.machine.machineOf("app-1")?.record.machineId, before)
+      assert.strictEqual(host.machine.callsOf("boot", "app-1").length, 1)
+      yield* host.stop()
+    })
+  )
+})
+
+describe("a document that changes", () => {
+  it.effect("replaces the microVM under a new deploymentId and keeps slot and volume", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      const first = host.machine.machineOf("app-1")?.record.machineId
+      yield* host.put(
+        rawDocument({
+          volumes: [rawVolume("app-1")],
+          instances: [rawInstance("app-1", { deploymentId: "dep-2" })]
+        })
+      )
+      yield* host.until(
+        "dep-2 runs",
+        () =>
+          host.instanceOf("app-1")?.deploymentId === "dep-2" && host.instanceOf("app-1")?.state === "running"
+      )
+      assert.notStrictEqual(host.machine.machineOf("app-1")?.record.machineId, first)
+      assert.strictEqual(host.instanceOf("app-1")?.hostPort, 21000)
+      assert.strictEqual(host.volumes.formattings, 1)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("leaves a running instance what it booted with when only its config changes", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      yield* host.put(
+        rawDocument({
+          volumes: [rawVolume("app-1")],
+          instances: [
+            rawInstance("app-1", {
+              config: { httpPort: 9999 },
+              hostnames: [{ hostname: "new.example.com", kind: "custom" }]
+            })
+          ]
+        })
+      )
+      yield* host.until(
+        "the new hostname is routed",
+        () => host.routes.get("app-1")?.hostnames[0] === "new.example.com"
+      )
+      assert.deepStrictEqual(host.routes.get("app-1")?.target, {
+        kind: "up",
+        host: "127.201.0.2",
+        port: 3000
+      })
+      assert.strictEqual(host.machine.callsOf("boot").length, 1)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("stops an app that is to be stopped, answers for it, and starts it again on demand", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      yield* host.put(
+        rawDocument({
+          volumes: [rawVolume("app-1")],
+          instances: [rawInstance("app-1", { desiredState: "stopped" })]
+        })
+      )
+      yield* host.untilState("app-1", "stopped")
+      assert.deepStrictEqual(host.machine.machines, [])
+      assert.strictEqual(host.routes.get("app-1")?.target.kind, "unavailable")
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual(host.instanceOf("app-1")?.hostPort, 21000)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("withdraws the hostname of a dropped app before it stops it, and keeps its volume", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      host.machine.script("app-1", { shutdownAfterMs: 3000 })
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      yield* host.put(rawDocument({ volumes: [rawVolume("app-1")] }))
+      yield* host.until("the route is gone", () => !host.routes.has("app-1"))
+      assert.strictEqual(host.machine.machines.length, 1)
+      yield* host.until("the microVM is gone", () => host.machine.machines.length === 0)
+      assert.deepStrictEqual(host.report()?.instances, [])
+      assert.strictEqual(host.report()?.volumes[0]?.state, "ready")
+      yield* host.stop()
+    })
+  )
+
+  it.effect(
+    "deletes a volume that is absent, reports it deleted, and forgets it when it is named no more",
+    () =>
+      Effect.gen(function* () {
+        const host = yield* makeHost()
+        yield* host.start()
+        yield* host.put(running("app-1"))
+        yield* host.untilState("app-1", "running")
+        yield* host.put(rawDocument({ volumes: [rawVolume("app-1", { desiredState: "absent" })] }))
+        yield* host.until(
+          "the volume is reported deleted",
+          () => host.report()?.volumes[0]?.state === "deleted"
+        )
+        assert.strictEqual(host.volumes.volumes.size, 0)
+        yield* host.put(rawDocument())
+        yield* host.until("nothing is reported", () => host.report()?.volumes.length === 0)
+        assert.strictEqual(host.state.apps.size, 0)
+        assert.strictEqual(host.state.volumes.size, 0)
+        assert.deepStrictEqual([...host.machine.links], [])
+        yield* host.stop()
+      })
+  )
+
+  it.effect("keeps an absent volume that an instance still names, and says so on both", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      yield* host.put(
+        rawDocument({
+          volumes: [rawVolume("app-1", { desiredState: "absent" })],
+          instances: [rawInstance("app-1")]
+        })
+      )
+      yield* host.until("both say why", () => host.report()?.volumes[0]?.message !== undefined)
+      assert.match(host.report()?.volumes[0]?.message ?? "", /instance of app-1 still names it/)
+      assert.match(host.instanceOf("app-1")?.message ?? "", /marked absent/)
+      assert.strictEqual(host.instanceOf("app-1")?.state, "running")
+      assert.strictEqual(host.volumes.volumes.size, 1)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("gives up a start that a newer document supersedes, and leaves nothing of it", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      const gate = yield* Deferred.make<void>()
+      host.machine.next("boot", "app-1", { stallUntil: gate })
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.machine.awaitCall("boot", "app-1")
+      yield* host.put(
+        rawDocument({
+          volumes: [rawVolume("app-1")],
+          instances: [rawInstance("app-1", { deploymentId: "dep-2" })]
+        })
+      )
+      yield* host.until(
+        "dep-2 runs",
+        () =>
+          host.instanceOf("app-1")?.deploymentId === "dep-2" && host.instanceOf("app-1")?.state === "running"
+      )
+      assert.strictEqual(host.machine.machines.length, 1)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("that is refused changes nothing and is explained until a good one comes", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      const digest = host.report()?.acceptedDigest
+      yield* host.put({ hostId: "host-1" })
+      yield* host.until("the refusal is reported", () => host.report()?.message !== null)
+      assert.match(host.report()?.message ?? "", /volumes/)
+      assert.strictEqual(host.report()?.acceptedDigest, digest)
+      assert.strictEqual(host.instanceOf("app-1")?.state, "running")
+      yield* host.put(rawDocument({ ...running("app-1"), revision: "r2" }))
+      yield* host.until("the refusal is cleared", () => host.report()?.message === null)
+      assert.strictEqual(host.report()?.acceptedRevision, "r2")
+      yield* host.stop()
+    })
+  )
+})
+
+describe("a failure lands on the app that it breaks, with a sentence", () => {
+  const failing = (
+    name: string,
+    prepare: (host: Effect.Success<ReturnType<typeof makeHost>>) => void,
+    sentence: RegExp
+  ) =>
+    it.effect(name, () =>
+      Effect.gen(function* () {
+        const host = yield* makeHost({ settings: { guestHelloTimeoutMs: 3000 } })
+        prepare(host)
+        yield* host.start()
+        const layers = [{ kind: "filesystem", digest: digest("b"), objectKey: "good" }]
+        yield* host.put(
+          rawDocument({
+            volumes: [rawVolume("app-1"), rawVolume("app-2")],
+            instances: [rawInstance("app-1"), rawInstance("app-2", { layers })]
+          })
+        )
+        yield* host.untilState("app-2", "running")
+        yield* host.until("app-1 has used up its restarts", () =>
+          /used up/.test(host.instanceOf("app-1")?.message ?? "")
+        )
+        assert.strictEqual(host.instanceOf("app-1")?.state, "failed")
+        assert.match(host.instanceOf("app-1")?.message ?? "", sentence)
+        assert.isUndefined(host.machine.machineOf("app-1"))
+        assert.strictEqual(host.instanceOf("app-2")?.state, "running")
+        yield* host.stop()
+      })
+    )
+
+  failing(
+    "a layer that cannot be made",
+    (host) => {
+      host.images.script.fail(
+        "prepare",
+        new LayerUnusable({
+          kind: "executable",
+          digest: "a".repeat(64),
+          objectKey: "server",
+          reason: "is neither squashfs nor ext4"
+        }),
+        { subject: "server" }
+      )
+    },
+    /layer "server"/
+  )
+
+  failing(
+    "a volume that cannot be attached",
+    (host) => {
+      host.volumes.script.fail(
+        "attach",
+        new VolumeError({ volumeId: volumeOf("app-1"), operation: "attached", reason: "its file is gone" }),
+        { subject: volumeOf("app-1") }
+      )
+    },
+    /volume app-1-vol cannot be attached: its file is gone/
+  )
+
+  failing(
+    "a VMM that does not start",
+    (host) => {
+      host.machine.always("boot", "app-1", { fail: "no KVM" })
+    },
+    /microVM of app-1 could not be started: no KVM/
+  )
+
+  failing(
+    "a guest that never says a word",
+    (host) => {
+      host.machine.script("app-1", { helloAfterMs: "never" })
+    },
+    /say hello/
+  )
+
+  failing(
+    "a guest that does not take its boot spec",
+    (host) => {
+      host.machine.always("hand-over", "app-1", { fail: "the channel broke" })
+    },
+    /channel broke/
+  )
+
+  failing(
+    "a program that is not there",
+    (host) => {
+      host.machine.script("app-1", {
+        life: [
+          { say: { kind: "failed", reason: "there is no program at /app/server in any layer" } },
+          { exit: { kind: "exited", code: 0 } }
+        ]
+      })
+    },
+    /there is no program at \/app\/server in any layer/
+  )
+
+  failing(
+    "a microVM that is killed soon after each start",
+    (host) => {
+      host.machine.script("app-1", { life: [{ afterMs: 500, exit: { kind: "killed", signal: "SIGKILL" } }] })
+    },
+    /killed by SIGKILL/
+  )
+
+  it.effect("a guest that never answers fails past its grace period but is left up", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      host.machine.httpAnswer("app-1", { kind: "answered", status: 404 })
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "starting")
+      yield* host.untilState("app-1", "failed")
+      assert.match(host.instanceOf("app-1")?.message ?? "", /port 3000 never succeeded.*404/)
+      assert.strictEqual(host.machine.machines.length, 1)
+      host.machine.httpAnswer("app-1", undefined)
+      yield* host.untilState("app-1", "running")
+      assert.isUndefined(host.instanceOf("app-1")?.message)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("a volume that cannot be made fails by itself and its instance with it, no start counted", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      host.volumes.script.fail(
+        "provision",
+        new VolumeError({ volumeId: volumeOf("app-1"), operation: "created", reason: "the disk is full" }),
+        { subject: volumeOf("app-1"), times: 2 }
+      )
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "failed")
+      assert.match(host.instanceOf("app-1")?.message ?? "", /disk is full/)
+      assert.strictEqual(host.report()?.volumes[0]?.state, "failed")
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual(host.state.apps.get("app-1" as never)?.attempts, 1)
+      yield* host.stop()
+    })
+  )
+
+  it.effect(
+    "what the host does not serve fails that instance only, and is taken up when the document is corrected",
+    () =>
+      Effect.gen(function* () {
+        const host = yield* makeHost()
+        yield* host.start()
+        const refused = rawInstance("app-1", { config: { resources: { vcpuCount: 99, memoryMib: 256 } } })
+        yield* host.put(
+          rawDocument({
+            volumes: [rawVolume("app-1"), rawVolume("app-2")],
+            instances: [refused, rawInstance("app-2")]
+          })
+        )
+        yield* host.untilState("app-2", "running")
+        assert.strictEqual(host.instanceOf("app-1")?.state, "failed")
+        assert.match(host.instanceOf("app-1")?.message ?? "", /vcpuCount is 99/)
+        yield* host.put(running("app-1", "app-2"))
+        yield* host.untilState("app-1", "running")
+        yield* host.stop()
+      })
+  )
+})
+
+describe("restarts", () => {
+  it.effect("a VMM that is killed is replaced under the same port, its neighbour untouched", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("app-1", "app-2"))
+      yield* host.untilState("app-1", "running")
+      yield* host.untilState("app-2", "running")
+      const port = host.instanceOf("app-1")?.hostPort
+      yield* host.machine.end("app-1", { kind: "killed", signal: "SIGKILL" })
+      yield* host.until("app-1 is not running", () => host.instanceOf("app-1")?.state !== "running")
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual(host.instanceOf("app-1")?.hostPort, port)
+      assert.strictEqual(host.instanceOf("app-1")?.restartCount, 0)
+      assert.strictEqual(host.machine.callsOf("boot", "app-2").length, 1)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("inside the guest are counted and told, and a new boot starts the count over", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      yield* host.machine.say("app-1", {
+        kind: "restarting",
+        attempt: 1,
+        budget: 3,
+        exit: { code: 3 },
+        backoffMs: 1000,
+        reason: "the program exited with code 3"
+      })
+      yield* host.until("the restart is reported", () => host.instanceOf("app-1")?.restartCount === 1)
+      assert.deepInclude(host.instanceOf("app-1")?.lastRestart, {
+        attempt: 1,
+        budget: 3,
+        exit: { code: 3 },
+        backoffMs: 1000
+      })
+      yield* host.machine.end("app-1", { kind: "exited", code: 0 })
+      yield* host.until("it was booted again", () => host.machine.callsOf("boot", "app-1").length === 2)
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual(host.instanceOf("app-1")?.restartCount, 0)
+      assert.strictEqual(host.instanceOf("app-1")?.lastExitCode, 0)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("of an app that stayed up for resetAfterMs cost no budget", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      for (let round = 1; round <= 6; round++) {
+        yield* host.until(`boot ${round}`, () => host.machine.callsOf("boot", "app-1").length === round)
+        yield* host.untilState("app-1", "running")
+        yield* TestClock.adjust(61_000)
+        yield* host.machine.end("app-1", { kind: "killed", signal: "SIGKILL" })
+        yield* host.until("the end is seen", () => host.instanceOf("app-1")?.state !== "running")
+      }
+      yield* host.untilState("app-1", "running")
+      yield* host.stop()
+    })
+  )
+})
+
+describe("the host's limits", () => {
+  it.effect(
+    "memory is given in document order and the rest wait, naming the shortfall, without an attempt",
+    () =>
+      Effect.gen(function* () {
+        const host = yield* makeHost({ machine: { memoryMib: 640 + 600 } })
+        yield* host.start()
+        yield* host.put(running("app-3", "app-2", "app-1"))
+        yield* host.untilState("app-3", "running")
+        yield* host.untilState("app-2", "running")
+        assert.strictEqual(host.instanceOf("app-1")?.state, "pending")
+        assert.match(host.instanceOf("app-1")?.message ?? "", /168 MiB short/)
+        assert.strictEqual(host.state.apps.get("app-1" as never)?.attempts, 0)
+        yield* host.put(running("app-2", "app-1"))
+        yield* host.untilState("app-1", "running")
+        yield* host.stop()
+      })
+  )
+
+  it.effect("max_concurrent_vm_starts bounds boots, and its permit is free once the guest is up", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost({ settings: { maxConcurrentVmStarts: 1 } })
+      host.machine.script("app-1", { life: [], helloAfterMs: 2000 })
+      yield* host.start()
+      yield* host.put(running("app-1", "app-2"))
+      yield* host.until("app-2 waits", () =>
+        /max_concurrent_vm_starts/.test(host.instanceOf("app-2")?.message ?? "")
+      )
+      assert.strictEqual(host.instanceOf("app-2")?.state, "pending")
+      yield* host.untilState("app-2", "running")
+      assert.notStrictEqual(host.instanceOf("app-1")?.state, "running")
+      yield* host.stop()
+    })
+  )
+
+  it.effect("max_apps full is told by name, and the app is placed when a slot comes free", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost({ settings: { maxApps: 1 } })
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      yield* host.put(running("app-1", "app-2"))
+      yield* host.untilState("app-2", "failed")
+      assert.match(host.instanceOf("app-2")?.message ?? "", /all 1 of max_apps are taken/)
+      assert.isUndefined(host.instanceOf("app-2")?.hostPort)
+      yield* host.put(
+        rawDocument({
+          volumes: [rawVolume("app-1", { desiredState: "absent" }), rawVolume("app-2")],
+          instances: [rawInstance("app-2")]
+        })
+      )
+      yield* host.untilState("app-2", "running")
+      yield* host.stop()
+    })
+  )
+})
+
+describe("a daemon that ends", () => {
+  it.effect("leaves its microVMs running, and the next one takes them up without a second boot", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      const process = host.machine.machineOf("app-1")?.record.process
+      const converged = host.instanceOf("app-1")?.convergedAt
+      yield* host.stop()
+      assert.strictEqual(host.machine.machines.length, 1)
+      const before = host.reporter.reports.length
+      yield* host.start()
+      yield* host.until("the new daemon reports", () => host.reporter.reports.length > before)
+      yield* host.untilState("app-1", "running")
+      assert.deepStrictEqual(host.machine.machineOf("app-1")?.record.process, process)
+      assert.strictEqual(host.machine.callsOf("boot", "app-1").length, 1)
+      assert.strictEqual(host.instanceOf("app-1")?.convergedAt, converged)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("converges on the document in its notes when the file is gone", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      yield* host.stop()
+      host.source.current = { kind: "absent" }
+      yield* host.start()
+      yield* host.until("the daemon reports", () => host.report()?.state === "ready")
+      assert.strictEqual(host.machine.machines.length, 1)
+      assert.isDefined(host.report()?.acceptedDigest)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("finds an app whose microVM ended meanwhile, and starts it", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      yield* host.stop()
+      yield* host.machine.end("app-1", { kind: "exited", code: 0 })
+      yield* host.start()
+      yield* host.until("it is booted again", () => host.machine.callsOf("boot", "app-1").length === 2)
+      yield* host.untilState("app-1", "running")
+      yield* host.stop()
+    })
+  )
+
+  const steps = ["attach", "boot", "booted", "connect", "hand-over", "http"] as const
+  it.effect.each(steps)(
+    "killed at the step %s of a boot, is followed by one that converges on one microVM",
+    (step) =>
+      Effect.gen(function* () {
+        const host = yield* makeHost()
+        const gate = yield* Deferred.make<void>()
+        const subject = step === "attach" ? "slot 0" : "app-1"
+        host.machine.next(step, subject, { stallUntil: gate })
+        yield* host.start()
+        yield* host.put(running("app-1"))
+        yield* host.until(`the step ${step}`, () => host.machine.callsOf(step, subject).length > 0)
+        yield* host.crash()
+        yield* host.start()
+        yield* host.untilState("app-1", "running")
+        assert.strictEqual(host.machine.machines.length, 1)
+        assert.isDefined(host.machine.machineOf("app-1")?.bootSpec)
+        assert.strictEqual(host.instanceOf("app-1")?.hostPort, 21000)
+        yield* host.stop()
+      })
+  )
+
+  it.effect("killed while it makes a volume, is followed by one that makes it whole", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      const stall = host.volumes.script.stall("provision", { times: 1 })
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* stall.reached
+      yield* host.crash()
+      yield* host.start()
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual(host.volumes.formattings, 1)
+      yield* host.stop()
+    })
+  )
+})

@@ -1,0 +1,163 @@
+/** A whole host in memory: the real reconciler over the testing layers, on a clock that the test moves. */
+import { assert } from "@effect/vitest"
+import { Effect, Exit, type Fiber, Layer, Scope } from "effect"
+import { TestClock } from "effect/testing"
+import { layerAppLogsMemory, makeAppLogsWorld } from "../../../layers/testing/AppLogs.ts"
+import {
+  layerDocumentSourceMemory,
+  makeDocumentWorld,
+  putDocument
+} from "../../../layers/testing/DocumentSource.ts"
+import { makeFakeHost } from "../../../layers/testing/FakeHost.ts"
+import { layerGuest } from "../../../layers/testing/Guest.ts"
+import { layerHealthProber } from "../../../layers/testing/HealthProber.ts"
+import {
+  type HostInfoWorld,
+  layerHostInfoMemory,
+  makeHostInfoWorld
+} from "../../../layers/testing/HostInfo.ts"
+import { layerHostStateMemory, makeHostStateWorld } from "../../../layers/testing/HostState.ts"
+import { layerHypervisor } from "../../../layers/testing/Hypervisor.ts"
+import { layerLayerImagesMemory, makeLayerImagesWorld } from "../../../layers/testing/LayerImages.ts"
+import { layerNetwork } from "../../../layers/testing/Network.ts"
+import { layerReporterMemory, makeReporterWorld } from "../../../layers/testing/Reporter.ts"
+import { layerVolumeBackendMemory, makeVolumeWorld } from "../../../layers/testing/VolumeBackend.ts"
+import { runHost } from "../../../src/reconcile/host.ts"
+import { HostSettings } from "../../../src/reconcile/settings.ts"
+import type { HostReport, InstanceReport } from "../../../src/report/schema.ts"
+import { GuestImage } from "../../../src/services/GuestImage.ts"
+import { type AppRoute, Proxy } from "../../../src/services/Proxy.ts"
+
+export interface HostOptions {
+  readonly machine?: Partial<HostInfoWorld>
+  readonly settings?: Partial<HostSettings["Service"]>
+}
+
+const settings: HostSettings["Service"] = {
+  maxApps: 16,
+  maxConcurrentVmStarts: undefined,
+  reservedMemoryMib: 640,
+  servesHttp: true,
+  rawPortsPerGuest: 7,
+  storagePrefix: "host-1",
+  guestHelloTimeoutMs: 30_000,
+  versions: { agent: "test", zerofs: "none", firecracker: "none" }
+}
+
+const image = Layer.succeed(GuestImage, {
+  version: "image-1",
+  kernel: "/memory/kernel",
+  initramfs: "/memory/initramfs",
+  base: "/memory/base",
+  tscProbe: "/memory/tsc-khz"
+})
+
+/** Everything that outlives a daemon, and the daemon's life and death. */
+export const makeHost = Effect.fnUntraced(function* (options: HostOptions = {}) {
+  const machine = yield* makeFakeHost
+  const source = makeDocumentWorld()
+  const state = makeHostStateWorld()
+  const volumes = makeVolumeWorld()
+  const images = makeLayerImagesWorld()
+  const logs = makeAppLogsWorld()
+  const reporter = makeReporterWorld()
+  const routes = new Map<string, AppRoute>()
+  const routeLog: Array<AppRoute | { readonly removed: string }> = []
+
+  const proxy = Layer.sync(Proxy, () => {
+    routes.clear()
+    return {
+      address: { host: "127.0.0.1", port: 8080 },
+      traffic: Effect.die("no test asks"),
+      setRoute: (route: AppRoute) =>
+        Effect.sync(() => {
+          routes.set(route.appId, route)
+          routeLog.push(route)
+        }),
+      removeRoute: (appId: string) =>
+        Effect.sync(() => {
+          routes.delete(appId)
+          routeLog.push({ removed: appId })
+        })
+    } as Proxy["Service"]
+  })
+
+  const layers = () =>
+    Layer.mergeAll(
+      layerHypervisor(machine),
+      layerGuest(machine),
+      layerNetwork(machine),
+      layerHealthProber(machine),
+      layerDocumentSourceMemory(source),
+      layerHostStateMemory(state),
+      layerVolumeBackendMemory(volumes),
+      layerLayerImagesMemory(images),
+      layerAppLogsMemory(logs),
+      layerReporterMemory(reporter),
+      layerHostInfoMemory(makeHostInfoWorld(options.machine)),
+      proxy,
+      image,
+      Layer.succeed(HostSettings, { ...settings, ...options.settings })
+    )
+
+  let daemon: { readonly fiber: Fiber.Fiber<unknown, unknown>; readonly scope: Scope.Closeable } | undefined
+
+  const start = Effect.fnUntraced(function* () {
+    const scope = yield* Scope.make()
+    const fiber = yield* runHost.pipe(Effect.provide(layers()), Effect.forkIn(scope))
+    daemon = { fiber, scope }
+  })
+
+  /** The daemon is told to end and does, in order. */
+  const stop = Effect.fnUntraced(function* () {
+    if (daemon !== undefined) yield* Scope.close(daemon.scope, Exit.void)
+    daemon = undefined
+  })
+
+  /** The daemon dies on the spot: nothing that it began is cleaned up. */
+  const crash = Effect.fnUntraced(function* () {
+    yield* machine.crash
+    yield* stop()
+  })
+
+  const report = (): HostReport | undefined => reporter.reports.at(-1)
+  const instanceOf = (appId: string): InstanceReport | undefined =>
+    report()?.instances.find((instance) => instance.appId === appId)
+
+  /** Moves the clock until the condition holds; fails, with the report, when it does not within the time. */
+  const until = Effect.fnUntraced(function* (what: string, condition: () => boolean, withinMs = 120_000) {
+    for (let waited = 0; waited <= withinMs; waited += 50) {
+      if (condition()) return
+      if (daemon !== undefined && daemon.fiber.pollUnsafe() !== undefined) {
+        assert.fail(
+          `the daemon ended while a test waited until ${what}: ${String(daemon.fiber.pollUnsafe())}`
+        )
+      }
+      yield* TestClock.adjust(50)
+    }
+    assert.fail(`not within ${withinMs} ms: ${what}\n${JSON.stringify(report(), null, 1)}`)
+  })
+
+  return {
+    machine,
+    source,
+    state,
+    volumes,
+    images,
+    logs,
+    reporter,
+    routes,
+    routeLog,
+    start,
+    stop,
+    crash,
+    report,
+    instanceOf,
+    until,
+    put: (document: unknown) => putDocument(source, document),
+    untilState: (appId: string, state: InstanceReport["state"]) =>
+      until(`${appId} is ${state}`, () => instanceOf(appId)?.state === state)
+  }
+})
+
+export type Host = Effect.Success<ReturnType<typeof makeHost>>
