@@ -1,0 +1,275 @@
+/*
+ * PID 1 of the guest. Loads what the kernel needs to see the machine's devices, talks to the host, makes the
+ * root that the host describes, and runs the program in it.
+ */
+#include "net.h"
+#include "program.h"
+#include "root.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHANNEL_NAME "nibrunner.guest"
+enum { CONSOLE_GRACE_MS = 10000 };
+enum tag { TAG_CHANNEL, TAG_SIGNALS, TAG_STDOUT, TAG_STDERR, TAG_EXECUTED, TAG_PROBE };
+
+void say(const char *format, ...)
+{
+	char line[MAX_REASON_BYTES + 64] = "nibrunner: ";
+	size_t start = strlen(line);
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(line + start, sizeof line - start - 1, format, arguments);
+	va_end(arguments);
+	strcat(line, "\n");
+	if (write(2, line, strlen(line)) < 0)
+		return;
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+void machine_end(void)
+{
+	program_kill();
+	root_unmount();
+	/* Not power off: a machine without ACPI would only halt, while a reset ends every VMM that we run under. */
+	reboot(RB_AUTOBOOT);
+}
+
+static void open_console(void)
+{
+	mount("dev", "/dev", "devtmpfs", MS_NOSUID, "mode=0755");
+	mount("proc", "/proc", "proc", 0, NULL);
+	mount("sys", "/sys", "sysfs", 0, NULL);
+	int console = open("/dev/console", O_WRONLY | O_NOCTTY);
+	if (console < 0)
+		console = open("/dev/null", O_RDWR);
+	for (int fd = 0; fd < 3; fd++)
+		dup2(console, fd);
+	if (console > 2)
+		close(console);
+}
+
+/* /modules/list names files in the order that their dependencies ask; what is loaded is not needed again. */
+static void load_modules(void)
+{
+	char name[64], path[80];
+	FILE *list = fopen("/modules/list", "re");
+
+	if (!list) {
+		say("there is no list of modules: %s", strerror(errno));
+		return;
+	}
+	while (fscanf(list, "%63s", name) == 1) {
+		snprintf(path, sizeof path, "/modules/%s", name);
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd < 0 || (syscall(SYS_finit_module, fd, "", 0) && errno != EEXIST))
+			say("module %s cannot be loaded: %s", name, strerror(errno));
+		if (fd >= 0)
+			close(fd);
+		unlink(path);
+	}
+	fclose(list);
+}
+
+static void set_kernel(const char *path, const char *value)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || write(fd, value, strlen(value)) < 0)
+		say("%s cannot be set: %s", path, strerror(errno));
+	if (fd >= 0)
+		close(fd);
+}
+
+/* The channel's device, once the host's side has told its name; -1 until then. */
+static int open_channel(void)
+{
+	char path[300], name[sizeof CHANNEL_NAME + 1];
+	DIR *ports = opendir("/sys/class/virtio-ports");
+	int channel = -1;
+
+	for (struct dirent *port; ports && channel < 0 && (port = readdir(ports));) {
+		snprintf(path, sizeof path, "/sys/class/virtio-ports/%s/name", port->d_name);
+		FILE *file = fopen(path, "re");
+		if (!file)
+			continue;
+		if (fscanf(file, "%16s", name) == 1 && strcmp(name, CHANNEL_NAME) == 0) {
+			snprintf(path, sizeof path, "/dev/%s", port->d_name);
+			channel = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+		}
+		fclose(file);
+	}
+	if (ports)
+		closedir(ports);
+	return channel;
+}
+
+static int wait_for_channel(void)
+{
+	int channel;
+
+	for (int tries = 1; (channel = open_channel()) < 0; tries++) {
+		if (tries % 10000 == 0)
+			say("still no virtio port named %s", CHANNEL_NAME);
+		usleep(1000);
+	}
+	return channel;
+}
+
+const char *machine_prepare(const struct boot_spec *spec)
+{
+	struct timespec time = { (time_t)(spec->host_time_ms / 1000), (long)(spec->host_time_ms % 1000) * 1000000 };
+	const char *failure;
+
+	clock_settime(CLOCK_REALTIME, &time);
+	sethostname(spec->hostname, strlen(spec->hostname));
+	/* The program has the machine for itself: it may listen on any port, and no namespace gives it more rights. */
+	set_kernel("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
+	set_kernel("/proc/sys/user/max_user_namespaces", "0");
+	if ((failure = net_configure(spec)) || (failure = root_mount(spec)))
+		return failure;
+	return root_furnish(spec);
+}
+
+/* Reads what the host has sent, at most some pages at a time; true when there may be more. */
+static bool channel_read(struct session *session, int channel)
+{
+	static uint8_t bytes[4096];
+
+	for (int turn = 0; turn < 16; turn++) {
+		ssize_t count = read(channel, bytes, sizeof bytes);
+		if (count <= 0)
+			return false;
+		session_feed(session, bytes, (size_t)count, now_ms());
+	}
+	return true;
+}
+
+static void channel_write(struct session *session, int channel)
+{
+	const uint8_t *bytes;
+	size_t count;
+
+	while ((count = session_pending(session, &bytes)) > 0) {
+		ssize_t written = write(channel, bytes, count);
+		if (written <= 0)
+			return;
+		session_wrote(session, (size_t)written);
+	}
+}
+
+static void on_signals(struct supervisor *s, int signals)
+{
+	struct signalfd_siginfo info;
+
+	while (read(signals, &info, sizeof info) == sizeof info)
+		if (info.ssi_signo != SIGCHLD)
+			supervise_shutdown(s, CONSOLE_GRACE_MS, now_ms());
+	program_reap(s, now_ms());
+}
+
+static int wait_ms(const struct supervisor *s, uint64_t now)
+{
+	uint64_t due = supervise_due(s), probes = probe_due();
+
+	if (probes && (!due || probes < due))
+		due = probes;
+	if (!due)
+		return -1;
+	return due <= now ? 0 : due - now < 3600000 ? (int)(due - now) : 3600000;
+}
+
+static void watch(int epoll, int fd, uint32_t events, uint32_t tag)
+{
+	struct epoll_event event = { .events = events, .data.u32 = tag };
+
+	if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event))
+		say("descriptor %d cannot be watched: %s", fd, strerror(errno));
+}
+
+static _Noreturn void serve(int epoll, int channel, int signals, struct session *session)
+{
+	struct supervisor *s = session->supervisor;
+
+	for (bool more = true;;) {
+		struct epoll_event events[8];
+		bool booting = s->phase == PHASE_AWAITING_SPEC;
+		more = more && channel_read(session, channel);
+		channel_write(session, channel);
+		if (booting && s->phase == PHASE_STARTING)
+			supervise_boot(s, now_ms());
+		supervise_tick(s, now_ms());
+		probe_tick(session, now_ms());
+		channel_write(session, channel);
+		int count = epoll_wait(epoll, events, 8, more ? 0 : wait_ms(s, now_ms()));
+		for (int i = 0; i < count; i++) {
+			uint32_t tag = events[i].data.u32;
+			if (tag == TAG_CHANNEL)
+				more = true;
+			else if (tag == TAG_SIGNALS)
+				on_signals(s, signals);
+			else if (tag == TAG_STDOUT || tag == TAG_STDERR)
+				program_output(s, tag == TAG_STDOUT ? program_stdout : program_stderr);
+			else if (tag == TAG_EXECUTED)
+				program_executed(s, now_ms());
+			else
+				probe_ready(session, tag - TAG_PROBE);
+		}
+	}
+}
+
+int main(void)
+{
+	static struct ring ring;
+	static struct supervisor supervisor = { .ring = &ring };
+	static struct session session;
+	sigset_t mask;
+
+	umask(022);
+	open_console();
+	reboot(RB_DISABLE_CAD);
+	load_modules();
+	unlink("/init");
+
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGCHLD);
+	sigaddset(&mask, SIGTERM);
+	sigaddset(&mask, SIGINT);
+	sigprocmask(SIG_BLOCK, &mask, NULL);
+	int signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+	ring_init(&ring);
+	session_init(&session, &supervisor);
+	program_init(epoll, TAG_EXECUTED);
+	probe_init(epoll, TAG_PROBE);
+	watch(epoll, signals, EPOLLIN, TAG_SIGNALS);
+	watch(epoll, program_stdout, EPOLLIN, TAG_STDOUT);
+	watch(epoll, program_stderr, EPOLLIN, TAG_STDERR);
+
+	int channel = wait_for_channel();
+	/* Edge-triggered: while the host is not connected, a level would be reported for ever. */
+	watch(epoll, channel, EPOLLIN | EPOLLOUT | EPOLLET, TAG_CHANNEL);
+	serve(epoll, channel, signals, &session);
+}
