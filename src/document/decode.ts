@@ -57,8 +57,10 @@ export const summarize = (issues: ReadonlyArray<DocumentIssue>, truncated: boole
 
 // ------------------------------------------------------------------------------- what a message may show
 
-/** Environments and arguments are never shown; neither is what stands where they should be. */
-const isSecret = (path: Path) => path.some((key) => key === "environment" || key === "args")
+/** The keys below which nothing is ever shown: environments and arguments, and what stands where they should be. */
+export const SECRET_KEYS: ReadonlySet<string> = new Set(["environment", "args"])
+
+const isSecret = (path: Path) => path.some((key) => SECRET_KEYS.has(String(key)))
 
 const disclosure: Disclosure = {
   secret: isSecret,
@@ -182,7 +184,7 @@ const withPlaces = (
   const listed = [...unique].slice(0, MAX_ISSUES)
   const unplaced = listed.flatMap(([, { offset, path }]) => (offset === undefined ? [path] : []))
   // A text that could not be read brings its places along and is not read again.
-  const reading = readJson(unplaced.length === 0 ? "" : text, unplaced, { duplicates: false, limit: 0 })
+  const reading = readJson(unplaced.length === 0 ? "" : text, { paths: unplaced })
   const offsets = listed.map(([, problem]) => {
     if (problem.offset !== undefined) return problem.offset
     const place = reading.place(problem.path)

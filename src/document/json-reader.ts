@@ -23,6 +23,8 @@ export interface JsonReading {
   readonly syntaxError?: { readonly offset: number; readonly message: string }
   /** Keys that their object names a second time, and where. */
   readonly duplicates: ReadonlyArray<{ readonly path: Path; readonly offset: number }>
+  /** Where the scalars under secret keys stand, from and to. */
+  readonly secrets: ReadonlyArray<readonly [start: number, end: number]>
   /** The place of a path, or of its nearest ancestor that is there. */
   readonly place: (path: Path) => Place
 }
@@ -37,6 +39,7 @@ interface Frame {
   readonly kind: "object" | "array"
   readonly names: Set<string> | undefined
   readonly wanted: Wanted | undefined
+  readonly secret: boolean
   index: number
   name: string
   keyOffset: number
@@ -60,18 +63,25 @@ const numberPattern = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y
 // Most strings hold no escape; the others are walked.
 const simpleString = /"[^"\\\u0000-\u001f]*"/y
 
-/**
- * Reads a text to its end or to its first error. `duplicates: true` collects keys named twice, at most `limit`;
- * `paths` are those whose places are wanted.
- */
-export const readJson = (
-  text: string,
-  paths: ReadonlyArray<Path>,
-  options: { readonly duplicates: boolean; readonly limit: number }
-): JsonReading => {
+/** What a reading collects; nothing that is not asked for. */
+export interface JsonWishes {
+  /** Paths whose places are wanted. */
+  readonly paths?: ReadonlyArray<Path>
+  /** How many keys that are named twice are wanted at most. */
+  readonly duplicates?: number
+  /** The keys below which everything is secret. */
+  readonly secretKeys?: ReadonlySet<string>
+  /** The keys whose value is secret when it is a scalar. */
+  readonly secretScalars?: ReadonlySet<string>
+}
+
+/** Reads a text to its end or to its first error. */
+export const readJson = (text: string, wishes: JsonWishes): JsonReading => {
+  const { duplicates: limit = 0, paths = [], secretKeys, secretScalars } = wishes
   const root = wantedTree(paths)
   const frames: Array<Frame> = []
   const duplicates: Array<{ readonly path: Path; readonly offset: number }> = []
+  const secrets: Array<readonly [number, number]> = []
   let at = 0
 
   const here = (): Path => frames.map((frame) => (frame.kind === "array" ? frame.index : frame.name))
@@ -79,6 +89,7 @@ export const readJson = (
   const done = (syntaxError?: JsonReading["syntaxError"]): JsonReading => ({
     ...(syntaxError === undefined ? {} : { syntaxError }),
     duplicates,
+    secrets,
     place: (path) => {
       let node = root
       let place = root.place ?? { value: 0 }
@@ -149,7 +160,7 @@ export const readJson = (
         return fail(expecting === "key" ? "a key in double quotes" : "a key in double quotes or '}'")
       frame.name = JSON.parse(text.slice(at, end)) as string
       frame.keyOffset = at
-      if (frame.names?.has(frame.name) === true && duplicates.length < options.limit)
+      if (frame.names?.has(frame.name) === true && duplicates.length < limit)
         duplicates.push({ path: here(), offset: at })
       frame.names?.add(frame.name)
       at = end
@@ -174,12 +185,16 @@ export const readJson = (
     if (wanted !== undefined)
       wanted.place = frame?.kind === "object" ? { value: at, key: frame.keyOffset } : { value: at }
 
+    const isMember = frame?.kind === "object"
+    const isBelowSecret = frame?.secret === true || (isMember && secretKeys?.has(frame.name) === true)
+    const isSecret = isBelowSecret || (isMember && secretScalars?.has(frame.name) === true)
     if (code === 0x7b || code === 0x5b) {
       const kind = code === 0x7b ? "object" : "array"
       frames.push({
         kind,
-        names: kind === "object" && options.duplicates ? new Set() : undefined,
+        names: kind === "object" && limit > 0 ? new Set() : undefined,
         wanted: wanted !== undefined && wanted.children.size > 0 ? wanted : undefined,
+        secret: isBelowSecret,
         index: 0,
         name: "",
         keyOffset: at
@@ -188,16 +203,15 @@ export const readJson = (
       expecting = kind === "object" ? "key-or-end" : "value-or-end"
       continue
     }
+    const start = at
     if (code === 0x22) {
       const end = stringEnd()
       if (end === undefined) {
+        if (isSecret) secrets.push([at, text.length])
         at = stringStop(text, at)
         return done({
           offset: at,
-          message:
-            at >= text.length
-              ? "the text ends inside a string"
-              : "this character cannot stand in a string as it is: escape it"
+          message: stringProblem(text.charAt(at))
         })
       }
       at = end
@@ -208,8 +222,17 @@ export const readJson = (
       else if (numberPattern.test(text)) at = numberPattern.lastIndex
       else return fail(expecting === "value-or-end" ? "a value or ']'" : "a value")
     }
+    if (isSecret) secrets.push([start, at])
     expecting = "comma"
   }
+}
+
+const stringProblem = (stop: string): string => {
+  if (stop === "") return "the text ends inside a string"
+  if (stop === "\n" || stop === "\r") return "a string is not closed on its line"
+  return stop === "\\"
+    ? "this is no escape that a string may hold"
+    : "this character cannot stand in a string as it is: escape it"
 }
 
 // Walked by hand: an alternation under `*` overflows the engine's stack on a long string.

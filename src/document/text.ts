@@ -155,7 +155,7 @@ export const readDocumentText = (bytes: Uint8Array, limit: number): Result.Resul
     })
   const parsed = Result.try(() => JSON.parse(text) as unknown)
   if (Result.isFailure(parsed)) {
-    const { syntaxError } = readJson(text, [], { duplicates: false, limit })
+    const { syntaxError } = readJson(text, {})
     // The engine's own message quotes the text, which may hold secrets.
     return refuse(text, {
       path: [],
@@ -167,7 +167,7 @@ export const readDocumentText = (bytes: Uint8Array, limit: number): Result.Resul
 
   const problems: Array<TextProblem> = []
   if (members !== countMembers(value))
-    for (const { offset, path } of readJson(text, [], { duplicates: true, limit }).duplicates)
+    for (const { offset, path } of readJson(text, { duplicates: limit }).duplicates)
       problems.push({
         path,
         offset,
