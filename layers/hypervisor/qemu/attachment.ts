@@ -1,0 +1,88 @@
+/** What a daemon holds of a running VMM: its control socket, its console, and the watch for its end. */
+import { Deferred, Effect, type Scope } from "effect"
+import type { Machine, MachineExit, MachineRecord } from "../../../src/services/Hypervisor.ts"
+import { type Console, panicReason, readConsole } from "./console.ts"
+import { explainDeath } from "./explain.ts"
+import { awaitEnd, type ProcessIdentity, residentBytes } from "./process.ts"
+import { connectQmp, type Qmp, type QmpError } from "./qmp.ts"
+import type { RunDirectory } from "./run-directory.ts"
+import type { Child } from "./spawn.ts"
+
+/** How often an adopted VMM is looked at: its control socket closes at its end, so this is the second way to know. */
+const WATCH_EVERY_MS = 200
+
+/** Why a guest ended its own machine in another way than by powering off. */
+const guestReason = (qmp: Qmp, console: Console): string | undefined => {
+  const said = qmp.shutdownReason()
+  return (
+    panicReason(console.text()) ?? (said === "guest-reset" ? "the guest restarted its machine" : undefined)
+  )
+}
+
+const withReason = <A extends object>(
+  exit: A,
+  reason: string | undefined
+): A & { readonly reason?: string } => (reason === undefined ? exit : { ...exit, reason })
+
+/** How the VMM ended; waits for that. */
+const observeEnd = (
+  process: ProcessIdentity,
+  qmp: Qmp,
+  console: Console,
+  child: Child | undefined
+): Effect.Effect<MachineExit> =>
+  Effect.gen(function* () {
+    const end = child === undefined ? undefined : yield* Deferred.await(child.ended)
+    if (end === undefined) {
+      yield* Effect.raceFirst(
+        Deferred.await(qmp.closed).pipe(Effect.andThen(awaitEnd(process, 10))),
+        awaitEnd(process, WATCH_EVERY_MS)
+      )
+    }
+    // The last words may still lie in the sockets; with the process gone both are at their end at once.
+    yield* Effect.all([Deferred.await(qmp.closed), Deferred.await(console.closed)], {
+      concurrency: "unbounded"
+    }).pipe(Effect.timeoutOption(2_000))
+
+    if (end === undefined) return withReason({ kind: "gone" }, guestReason(qmp, console))
+    if (end.signal !== null) return { kind: "killed", signal: end.signal }
+    const code = end.code ?? 0
+    return withReason(
+      { kind: "exited", code },
+      code === 0
+        ? guestReason(qmp, console)
+        : explainDeath(child?.stderr.text() ?? "", `ended with code ${code}`)
+    )
+  })
+
+/** Lets a machine run that was started paused; one that runs already is left alone. */
+const letRun = Effect.fnUntraced(function* (qmp: Qmp) {
+  const status = (yield* qmp.execute("query-status")) as { readonly status?: unknown } | undefined
+  if (status?.status === "prelaunch") yield* qmp.execute("cont")
+})
+
+/**
+ * Takes hold of a VMM: of one that was just started as a child, as soon as its control socket is there. The hold ends with
+ * the scope, the VMM does not.
+ */
+export const attach = (
+  record: MachineRecord & { readonly process: ProcessIdentity },
+  directory: RunDirectory,
+  child: Child | undefined
+): Effect.Effect<Machine, QmpError, Scope.Scope> =>
+  Effect.gen(function* () {
+    const qmp = yield* connectQmp(directory.qmp, { untilListening: child !== undefined })
+    const console = yield* readConsole(directory.console)
+    yield* letRun(qmp)
+    const exit = yield* Deferred.make<MachineExit>()
+    yield* observeEnd(record.process, qmp, console, child).pipe(
+      Effect.flatMap((end) => Deferred.succeed(exit, end)),
+      Effect.forkScoped
+    )
+    return {
+      record,
+      exit,
+      channel: { kind: "unix", path: directory.guest },
+      residentBytes: Effect.sync(() => residentBytes(record.process))
+    }
+  })

@@ -1,0 +1,188 @@
+/** QEMU's command line for a microVM, and what of it can be read back from a running process. */
+import type { MachineSpec } from "../../../src/services/Hypervisor.ts"
+import { type RunDirectory, runRoot } from "./run-directory.ts"
+
+/** What runs the guest's instructions. */
+export type Accelerator =
+  | { readonly kind: "kvm" }
+  /** QEMU's own translator. `tscKhz` is the frequency of the host's TSC, which the guest sees. */
+  | { readonly kind: "tcg"; readonly tscKhz: number }
+
+/** The name of the virtio-serial port that PID 1 opens. */
+export const GUEST_PORT_NAME = "nibrunner.guest"
+
+const NAME_PREFIX = "nibrunner-"
+
+/**
+ * What is denied to QEMU's process beyond what it needs once it runs: old system calls, other users' rights, new
+ * processes, and the change of its own limits.
+ */
+const SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+
+/**
+ * The guest kernel's command line.
+ *
+ * Under TCG `tsc_early_khz` is what keeps boots from hanging: without it the kernel measures its TSC against
+ * the PIT, and when the host's cores are busy the measurement never comes out.
+ */
+export const kernelCommandLine = (accelerator: Accelerator): string =>
+  [
+    "console=ttyS0",
+    "quiet",
+    // A panic ends the VMM at once (with -no-reboot), and the console has said why.
+    "panic=-1",
+    "8250.nr_uarts=1",
+    "no_timer_check",
+    "random.trust_cpu=on",
+    "rcupdate.rcu_expedited=1",
+    "cryptomgr.notests",
+    ...(accelerator.kind === "tcg" ? ["tsc=reliable", `tsc_early_khz=${accelerator.tscKhz}`] : [])
+  ].join(" ")
+
+/** Read-only, with a shared lock on the file: many VMMs may have one image open. */
+const image = (name: string, path: string) => ({
+  "node-name": name,
+  driver: "raw",
+  "read-only": true,
+  file: { driver: "file", filename: path, "read-only": true, locking: "on" }
+})
+
+/**
+ * Writable, with an exclusive lock: a second VMM on the same volume fails. The host's page cache is used and a
+ * guest's flush becomes an fdatasync of the file, so that what a guest has synced survives the host. What the
+ * guest discards is given back to the host's filesystem.
+ */
+const volume = (path: string) => ({
+  "node-name": "volume",
+  driver: "raw",
+  discard: "unmap",
+  cache: { direct: false, "no-flush": false },
+  file: {
+    driver: "file",
+    filename: path,
+    discard: "unmap",
+    locking: "on",
+    cache: { direct: false, "no-flush": false }
+  }
+})
+
+const netdev = (link: MachineSpec["link"]) => {
+  const forwards = link.ports.map(
+    (port) => `hostfwd=tcp:${link.reachAddress}:${port}-${link.guestAddress}:${port}`
+  )
+  // A /30 has no room for a DHCP range and a resolver beside the two ends, and QEMU insists on three addresses
+  // that differ: the guest's own is the range, and the broadcast address, which nobody answers, the resolver.
+  return [
+    "user",
+    "id=net",
+    "restrict=on",
+    "ipv6=off",
+    `net=${link.hostAddress}/${link.prefixLength}`,
+    `host=${link.hostAddress}`,
+    `dhcpstart=${link.guestAddress}`,
+    `dns=${broadcast(link.guestAddress, link.prefixLength)}`,
+    ...forwards
+  ].join(",")
+}
+
+const broadcast = (address: string, prefixLength: number): string => {
+  const bits = address.split(".").reduce((sum, part) => sum * 256 + Number(part), 0)
+  const size = 2 ** (32 - prefixLength)
+  const last = Math.floor(bits / size) * size + size - 1
+  return [24, 16, 8, 0].map((shift) => Math.floor(last / 2 ** shift) % 256).join(".")
+}
+
+/** What QEMU takes a comma for: the end of an option's value, unless it is doubled. */
+const value = (text: string) => text.replaceAll(",", ",,")
+
+const socket = (id: string, path: string) => [
+  "-chardev",
+  `socket,id=${id},path=${value(path)},server=on,wait=off`
+]
+
+/**
+ * The arguments behind QEMU's own name. The machine is started paused (`-S`): it runs once its control socket has
+ * been told to, so that no guest runs unheard.
+ *
+ * Drives: the base, the layers bottom first, the volume; the guest sees them in this order from `vda`.
+ */
+export const commandLine = (
+  spec: MachineSpec,
+  directory: RunDirectory,
+  accelerator: Accelerator
+): ReadonlyArray<string> => {
+  const drives = [
+    image("base", spec.image.base),
+    ...spec.layers.map((path, index) => image(`layer${index}`, path)),
+    volume(spec.volume.path)
+  ]
+  return [
+    "-name",
+    `${NAME_PREFIX}${spec.machineId}`,
+    "-sandbox",
+    SANDBOX,
+    "-nodefaults",
+    "-no-user-config",
+    "-display",
+    "none",
+    "-no-reboot",
+    "-S",
+    "-machine",
+    `microvm,accel=${accelerator.kind}`,
+    "-cpu",
+    accelerator.kind === "kvm" ? "host" : "max",
+    "-smp",
+    String(spec.vcpuCount),
+    "-m",
+    `${spec.memoryMib}M`,
+    "-kernel",
+    spec.image.kernel,
+    "-initrd",
+    spec.image.initramfs,
+    "-append",
+    kernelCommandLine(accelerator),
+    ...socket("qmp", directory.qmp),
+    "-mon",
+    "chardev=qmp,mode=control",
+    ...socket("console", directory.console),
+    "-serial",
+    "chardev:console",
+    ...socket("guest", directory.guest),
+    "-device",
+    "virtio-serial-device",
+    "-device",
+    `virtserialport,chardev=guest,name=${GUEST_PORT_NAME}`,
+    "-device",
+    "virtio-rng-device",
+    "-netdev",
+    netdev(spec.link),
+    "-device",
+    `virtio-net-device,netdev=net,mac=${spec.link.mac}`,
+    ...drives.flatMap((drive) => [
+      "-blockdev",
+      JSON.stringify(drive),
+      "-device",
+      `virtio-blk-device,drive=${drive["node-name"]},serial=${drive["node-name"]}`
+    ])
+  ]
+}
+
+/** What a VMM's command line says of it. */
+export interface VmmIdentity {
+  readonly machineId: string
+  readonly slot: number
+}
+
+/**
+ * Reads a process's command line (`/proc/<pid>/cmdline`, split at its NULs); none when it is not the VMM of a
+ * microVM under this `runtime_dir`. Other hosts on the same machine have other runtime directories.
+ */
+export const readCommandLine = (argv: ReadonlyArray<string>, runtimeDir: string): VmmIdentity | undefined => {
+  const name = argv[argv.indexOf("-name") + 1]
+  const machineId = name?.startsWith(NAME_PREFIX) ? name.slice(NAME_PREFIX.length) : ""
+  if (!/^[0-9a-f]{16}$/u.test(machineId)) return undefined
+  const start = `socket,id=qmp,path=${value(runRoot(runtimeDir))}/`
+  const chardev = argv.find((argument) => argument.startsWith(start))
+  const slot = chardev?.slice(start.length).match(/^(\d+)\/qmp\.sock,/u)?.[1]
+  return slot === undefined ? undefined : { machineId, slot: Number(slot) }
+}

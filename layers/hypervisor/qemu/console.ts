@@ -1,0 +1,78 @@
+/** A guest's serial console: what it said last, and why its kernel gave up, if it did. */
+import { createConnection } from "node:net"
+import { Deferred, Effect, type Scope } from "effect"
+
+/** How much of the console is kept, the latest. A guest can print for ever. */
+export const CONSOLE_BYTES = 64 * 1024
+
+/** The last `limit` bytes of what is added. */
+export interface Tail {
+  readonly add: (piece: Uint8Array) => void
+  /** As text: whatever is no UTF-8 becomes U+FFFD. */
+  readonly text: () => string
+}
+
+export const makeTail = (limit: number): Tail => {
+  let pieces: Array<Uint8Array> = []
+  let total = 0
+  const compact = () => {
+    const last = Buffer.concat(pieces).subarray(-limit)
+    pieces = [last]
+    total = last.length
+    return last
+  }
+  return {
+    add: (piece) => {
+      pieces.push(piece)
+      total += piece.length
+      if (total > 2 * limit) compact()
+    },
+    text: () => new TextDecoder().decode(compact())
+  }
+}
+
+/** The kernel's own words for its last panic, without its timestamp; none when it did not panic. */
+export const panicReason = (console: string): string | undefined => {
+  const lines = console.split(/\r?\n/u)
+  const line = lines.findLast((text) => text.includes("Kernel panic - not syncing: "))
+  const words = line
+    ?.split("Kernel panic - not syncing: ")[1]
+    ?.replace(/\p{Cc}/gu, "\ufffd")
+    .trim()
+  return words === undefined || words === ""
+    ? undefined
+    : `the guest's kernel panicked: ${words.slice(0, 200)}`
+}
+
+/** A console that is being read. */
+export interface Console extends Tail {
+  /** Done when QEMU has hung up and all it had said is in the tail. */
+  readonly closed: Deferred.Deferred<void>
+}
+
+/**
+ * Reads the console socket for as long as the scope is open, and keeps its end. Succeeds when it is connected. A
+ * console that cannot be had is no reason to end a guest: it is empty, and closed.
+ */
+export const readConsole = (path: string): Effect.Effect<Console, never, Scope.Scope> =>
+  Effect.gen(function* () {
+    const tail = makeTail(CONSOLE_BYTES)
+    const closed = yield* Deferred.make<void>()
+    const settled = yield* Deferred.make<void>()
+    yield* Effect.acquireRelease(
+      Effect.sync(() => {
+        const socket = createConnection({ path })
+        socket.on("data", tail.add)
+        socket.on("error", () => socket.destroy())
+        socket.on("connect", () => Deferred.doneUnsafe(settled, Effect.void))
+        socket.on("close", () => {
+          Deferred.doneUnsafe(settled, Effect.void)
+          Deferred.doneUnsafe(closed, Effect.void)
+        })
+        return socket
+      }),
+      (socket) => Effect.sync(() => socket.destroy())
+    )
+    yield* Deferred.await(settled)
+    return { ...tail, closed }
+  })

@@ -1,0 +1,29 @@
+/** Why a QEMU ended before its guest ran, in words for the operator. */
+
+/** The last line that says something, without the program's name before it; none when there is none. */
+const lastLine = (stderr: string): string | undefined =>
+  stderr
+    .split(/\r?\n/u)
+    .map((line) => line.replace(/\p{Cc}/gu, "\ufffd").trim())
+    .findLast((line) => line !== "" && !/: warning: /u.test(line))
+    ?.replace(/^[^\s:]*qemu[^\s:]*: /u, "")
+
+/** A sentence from what QEMU wrote on stderr and how it ended. */
+export const explainDeath = (stderr: string, ended: string): string => {
+  const line = lastLine(stderr)
+  if (line === undefined) return `QEMU ${ended} and said nothing`
+  const forward = line.match(/Could not set up host forwarding rule 'tcp:([\d.]+):(\d+)-/u)
+  if (forward !== null) {
+    const port = Number(forward[2])
+    return (
+      `port ${port} of ${forward[1]} on this host cannot be had for forwarding: another program listens there` +
+      (port < 1024
+        ? ", or the daemon may not use ports below 1024 (net.ipv4.ip_unprivileged_port_start)"
+        : "")
+    )
+  }
+  if (/Failed to get "write" lock/u.test(line)) {
+    return `its volume is in use by another process (QEMU: ${line.slice(0, 200)})`
+  }
+  return `QEMU ${ended}: ${line.slice(0, 300)}`
+}

@@ -1,0 +1,220 @@
+/** microVMs by QEMU's `microvm` machine: with KVM where it can be used, else with QEMU's own translator. */
+import { Deferred, Effect, Exit, FileSystem, Layer, Option, Scope } from "effect"
+import { GuestImage } from "../../../src/services/GuestImage.ts"
+import {
+  BootFailed,
+  Hypervisor,
+  HypervisorError,
+  type Machine,
+  type MachineRecord,
+  type MachineSpec
+} from "../../../src/services/Hypervisor.ts"
+import { chooseAccelerator, run } from "./accelerator.ts"
+import { attach } from "./attachment.ts"
+import { commandLine } from "./command-line.ts"
+import { explainDeath } from "./explain.ts"
+import { findVmm, isAlive, killAndWait, listVmms, type ProcessIdentity } from "./process.ts"
+import {
+  checkRuntimeDir,
+  createRunDirectory,
+  type RuntimeDirTooLong,
+  removeRunDirectory,
+  runDirectory,
+  runRoot
+} from "./run-directory.ts"
+import { type Child, spawnQemu } from "./spawn.ts"
+
+export interface QemuOptions {
+  /** QEMU's program: a path, or a name to be found on PATH. */
+  readonly binary: string
+  /** `paths.runtime_dir`: where the sockets of the VMMs lie. */
+  readonly runtimeDir: string
+}
+
+/** From the start of QEMU to its control socket's first answer; a crowded machine is slow. */
+const START_LIMIT_MS = 60_000
+/** How long the stderr of a QEMU that has hung up is waited for. */
+const LAST_WORDS_MS = 2_000
+/** What a process may take to die of SIGKILL. */
+const KILL_LIMIT_MS = 20_000
+
+const recordOf = (spec: MachineSpec): MachineRecord => ({
+  machineId: spec.machineId,
+  appId: spec.appId,
+  slot: spec.slot,
+  guestImageVersion: spec.image.version
+})
+
+const versionOf = Effect.fnUntraced(function* (binary: string, accelerator: string) {
+  const printed = yield* run(binary, ["--version"]).pipe(
+    Effect.mapError(
+      (reason) =>
+        new HypervisorError({
+          operation: "be asked its version",
+          reason: `${binary}: ${reason} (the config key hypervisor.binary names it)`
+        })
+    )
+  )
+  const version = printed.match(/version (\d+(?:\.\d+)*)/u)?.[1] ?? "of an unknown version"
+  return `qemu ${version} (${accelerator.toUpperCase()})`
+})
+
+/** How a child ended, in words. */
+const endOf = (child: Child) =>
+  Deferred.await(child.ended).pipe(
+    Effect.map((end) =>
+      explainDeath(
+        child.stderr.text(),
+        end.signal === null ? `ended with code ${end.code}` : `was ended by ${end.signal}`
+      )
+    )
+  )
+
+/** Builds only where `runtime_dir` leaves room for the sockets and QEMU can be run. */
+export const layerQemu = (
+  options: QemuOptions
+): Layer.Layer<Hypervisor, HypervisorError | RuntimeDirTooLong, GuestImage | FileSystem.FileSystem> =>
+  Layer.effect(
+    Hypervisor,
+    Effect.gen(function* () {
+      const { binary, runtimeDir } = options
+      const fs = yield* FileSystem.FileSystem
+      const image = yield* GuestImage
+      const failed = (operation: string) => (error: { readonly message: string }) =>
+        new HypervisorError({ operation, reason: error.message })
+
+      yield* checkRuntimeDir(runtimeDir)
+      yield* fs
+        .makeDirectory(runRoot(runtimeDir), { recursive: true, mode: 0o700 })
+        .pipe(Effect.mapError(failed("make its runtime directory")))
+      const accelerator = yield* chooseAccelerator(runtimeDir, image.tscProbe)
+      const version = yield* versionOf(binary, accelerator.kind)
+
+      const clean = (slot: number, machineId: string) =>
+        removeRunDirectory(runDirectory(runtimeDir, slot), machineId).pipe(
+          Effect.provideService(FileSystem.FileSystem, fs)
+        )
+
+      /** A run directory for the machine; refuses to take one from a VMM that lives. */
+      const prepare = Effect.fnUntraced(function* (spec: MachineSpec) {
+        const directory = runDirectory(runtimeDir, spec.slot)
+        if (yield* fs.exists(directory.path)) {
+          const holder = listVmms(runtimeDir).find((vmm) => vmm.slot === spec.slot)
+          if (holder !== undefined) {
+            return yield* Effect.fail({
+              message: `slot ${spec.slot} is held by microVM ${holder.machineId} (process ${holder.process.pid})`
+            })
+          }
+        }
+        yield* createRunDirectory(directory, spec.machineId).pipe(
+          Effect.provideService(FileSystem.FileSystem, fs)
+        )
+        return directory
+      })
+
+      const end = (process: ProcessIdentity) =>
+        killAndWait(process, KILL_LIMIT_MS).pipe(Effect.mapError(({ reason }) => ({ message: reason })))
+
+      const boot = (spec: MachineSpec): Effect.Effect<Machine, BootFailed, Scope.Scope> =>
+        Effect.uninterruptibleMask((restore) =>
+          Effect.gen(function* () {
+            const bootFailed = (reason: string) => new BootFailed({ appId: spec.appId, reason })
+            const directory = yield* prepare(spec).pipe(Effect.mapError((error) => bootFailed(error.message)))
+            const scope = yield* Scope.fork(yield* Effect.scope)
+
+            const undo = (child: Child | undefined) =>
+              Scope.close(scope, Exit.void).pipe(
+                Effect.andThen(child?.process === undefined ? Effect.void : end(child.process)),
+                Effect.andThen(clean(spec.slot, spec.machineId)),
+                Effect.catch((error) =>
+                  Effect.logError(`what a failed boot of ${spec.appId} left stays: ${error.message}`)
+                )
+              )
+
+            const child = yield* spawnQemu(binary, commandLine(spec, directory, accelerator)).pipe(
+              Effect.mapError(bootFailed),
+              Effect.onError(() => undo(undefined))
+            )
+            const died = endOf(child)
+            const bringUp = Effect.suspend(() =>
+              child.process === undefined
+                ? Effect.never
+                : attach({ ...recordOf(spec), process: child.process }, directory, child)
+            ).pipe(
+              Scope.provide(scope),
+              // A QEMU that dies at once hangs up first, and says why on stderr.
+              Effect.catch((error) =>
+                Effect.raceFirst(died, Effect.succeed(error.message).pipe(Effect.delay(LAST_WORDS_MS))).pipe(
+                  Effect.flatMap((reason) => Effect.fail(bootFailed(reason)))
+                )
+              ),
+              Effect.timeoutOrElse({
+                duration: START_LIMIT_MS,
+                orElse: () => Effect.fail(bootFailed(`QEMU was not up after ${START_LIMIT_MS / 1000} s`))
+              })
+            )
+            return yield* restore(
+              Effect.raceFirst(
+                bringUp,
+                Effect.flatMap(died, (reason) => Effect.fail(bootFailed(reason)))
+              )
+            ).pipe(Effect.onError(() => undo(child)))
+          })
+        )
+
+      const adopt = (
+        record: MachineRecord
+      ): Effect.Effect<Option.Option<Machine>, HypervisorError, Scope.Scope> =>
+        Effect.gen(function* () {
+          const vmm = findVmm(record, runtimeDir)
+          if (vmm === undefined) return Option.none()
+          const scope = yield* Scope.fork(yield* Effect.scope)
+          return yield* attach(
+            { ...record, process: vmm.process },
+            runDirectory(runtimeDir, vmm.slot),
+            undefined
+          ).pipe(
+            Scope.provide(scope),
+            Effect.map(Option.some),
+            Effect.onError(() => Scope.close(scope, Exit.void)),
+            Effect.catch((error) =>
+              isAlive(vmm.process)
+                ? Effect.fail(failed(`take over the microVM of ${record.appId}`)(error))
+                : Effect.succeed(Option.none<Machine>())
+            )
+          )
+        })
+
+      const kill = (record: MachineRecord): Effect.Effect<void, HypervisorError> =>
+        Effect.gen(function* () {
+          const ending = failed(`end the microVM of ${record.appId}`)
+          const vmm = findVmm(record, runtimeDir)
+          if (vmm !== undefined) yield* end(vmm.process).pipe(Effect.mapError(ending))
+          yield* clean(record.slot, record.machineId).pipe(Effect.mapError(ending))
+        })
+
+      const sweep = (keep: ReadonlyArray<string>): Effect.Effect<ReadonlyArray<string>, HypervisorError> =>
+        Effect.gen(function* () {
+          const sweeping = failed("end the microVMs that belong to no app")
+          const vmms = listVmms(runtimeDir)
+          const strangers = vmms.filter((vmm) => !keep.includes(vmm.machineId))
+          yield* Effect.forEach(strangers, (vmm) => end(vmm.process), {
+            concurrency: "unbounded",
+            discard: true
+          }).pipe(Effect.mapError(sweeping))
+
+          const held = new Set(vmms.filter((vmm) => keep.includes(vmm.machineId)).map((vmm) => `${vmm.slot}`))
+          const left = (yield* fs.readDirectory(runRoot(runtimeDir)).pipe(Effect.mapError(sweeping))).filter(
+            (name) => !held.has(name)
+          )
+          yield* Effect.forEach(
+            left,
+            (name) => fs.remove(`${runRoot(runtimeDir)}/${name}`, { recursive: true, force: true }),
+            { discard: true }
+          ).pipe(Effect.mapError(sweeping))
+          return strangers.map((vmm) => vmm.machineId)
+        })
+
+      return Hypervisor.of({ version, boot, adopt, kill, sweep })
+    })
+  )

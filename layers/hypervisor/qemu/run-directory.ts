@@ -1,0 +1,85 @@
+/**
+ * `<runtime_dir>/vm/<slot>`: the sockets of one VMM, and a note of which machine they are. Named by slot and not by
+ * app, because the path of a unix socket has room for 107 bytes only.
+ */
+import { Effect, FileSystem, Schema } from "effect"
+import { MAX_SLOTS } from "../../../src/network/addresses.ts"
+
+/** `sun_path` of a unix socket, without its NUL. */
+export const MAX_SOCKET_PATH_BYTES = 107
+
+export interface RunDirectory {
+  readonly path: string
+  /** QEMU's control socket. */
+  readonly qmp: string
+  /** The host's end of the channel to PID 1. */
+  readonly guest: string
+  /** The guest's serial console. */
+  readonly console: string
+  /** Holds the machineId of the VMM that the directory was made for. */
+  readonly owner: string
+}
+
+/** The directory of all run directories. */
+export const runRoot = (runtimeDir: string) => `${runtimeDir.replace(/\/+$/u, "")}/vm`
+
+export const runDirectory = (runtimeDir: string, slot: number): RunDirectory => {
+  const path = `${runRoot(runtimeDir)}/${slot}`
+  return {
+    path,
+    qmp: `${path}/qmp.sock`,
+    guest: `${path}/guest.sock`,
+    console: `${path}/console.sock`,
+    owner: `${path}/machine`
+  }
+}
+
+/** `runtime_dir` leaves no room for the sockets in it. */
+export class RuntimeDirTooLong extends Schema.TaggedError<RuntimeDirTooLong>()("RuntimeDirTooLong", {
+  runtimeDir: Schema.String,
+  socketBytes: Schema.Int
+}) {
+  override get message() {
+    return (
+      `runtime_dir ${JSON.stringify(this.runtimeDir)} is too long: the sockets in it would have paths of up to ` +
+      `${this.socketBytes} bytes, and ${MAX_SOCKET_PATH_BYTES} are the most. Choose a directory whose path is ` +
+      `${this.socketBytes - MAX_SOCKET_PATH_BYTES} bytes shorter`
+    )
+  }
+}
+
+/** Bytes of the longest socket path under this `runtime_dir`, whatever the slot. */
+export const longestSocketPath = (runtimeDir: string): number => {
+  const { qmp, guest, console } = runDirectory(runtimeDir, MAX_SLOTS - 1)
+  return Math.max(...[qmp, guest, console].map((path) => new TextEncoder().encode(path).length))
+}
+
+/** Fails where a slot's sockets would not fit, before anything is booted. */
+export const checkRuntimeDir = (runtimeDir: string): Effect.Effect<void, RuntimeDirTooLong> => {
+  const socketBytes = longestSocketPath(runtimeDir)
+  return socketBytes > MAX_SOCKET_PATH_BYTES
+    ? Effect.fail(new RuntimeDirTooLong({ runtimeDir, socketBytes }))
+    : Effect.void
+}
+
+/** Makes the directory anew, for this machine. What an earlier VMM of the slot left there goes. */
+export const createRunDirectory = Effect.fnUntraced(function* (directory: RunDirectory, machineId: string) {
+  const fs = yield* FileSystem.FileSystem
+  yield* fs.remove(directory.path, { recursive: true, force: true })
+  yield* fs.makeDirectory(directory.path, { recursive: true, mode: 0o700 })
+  yield* fs.writeFileString(directory.owner, machineId, { mode: 0o600 })
+})
+
+/** Removes the directory if it was made for this machine: another may hold the slot by now. */
+export const removeRunDirectory = Effect.fnUntraced(function* (directory: RunDirectory, machineId: string) {
+  const fs = yield* FileSystem.FileSystem
+  const owner = yield* fs.readFileString(directory.owner).pipe(
+    Effect.catchIf(
+      (error) => error.reason._tag === "NotFound",
+      () => Effect.succeed(undefined)
+    )
+  )
+  if (owner === undefined || owner === machineId || owner === "") {
+    yield* fs.remove(directory.path, { recursive: true, force: true })
+  }
+})
