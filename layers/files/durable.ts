@@ -79,6 +79,18 @@ export const replaceFile = (
   )
 }
 
+/** Makes an empty file that only the daemon's user may open (0600), unless there is one, which is not touched. */
+export const makePrivateFile = (file: string): Effect.Effect<void, FileProblem> =>
+  openFile(file, constants.O_RDWR | constants.O_CREAT | constants.O_EXCL, 0o600).pipe(
+    Effect.scoped,
+    Effect.andThen(syncDirectory(path.dirname(file))),
+    // An open file is not opened a second time: closing it would end the locks that this process has on it.
+    Effect.catchIf(
+      (problem) => problem.code === "EEXIST",
+      () => Effect.void
+    )
+  )
+
 /** Removes what an earlier daemon left half made: every entry whose name starts with `prefix`. */
 export const removeLeftovers = (directory: string, prefix: string): Effect.Effect<void, FileProblem> =>
   Effect.gen(function* () {

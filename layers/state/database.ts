@@ -1,14 +1,15 @@
 /** The database of the host's notes: opened, brought up to date, and written in transactions that are on the disk. */
-import { closeSync, constants, openSync } from "node:fs"
 import * as path from "node:path"
 import { DatabaseSync } from "node:sqlite"
 import { type Cause, Deferred, Effect, Exit, Fiber, Queue, type Scope } from "effect"
 import { HostStateError } from "../../src/services/HostState.ts"
-import { makeDirectory, syncDirectory } from "../files/durable.ts"
+import { makeDirectory, makePrivateFile } from "../files/durable.ts"
 import { migrations } from "./schema.ts"
 
 /** Milliseconds. Only a reader that looks at the notes from outside can hold the database, and it never does for long. */
 const BUSY_TIMEOUT = 5000
+
+const OPENING = "open"
 
 export const databasePath = (stateDir: string): string => path.join(stateDir, "state", "state.db")
 
@@ -33,19 +34,15 @@ export const openDatabase = (stateDir: string): Effect.Effect<Database, HostStat
   Effect.gen(function* () {
     const file = databasePath(stateDir)
     const directory = path.dirname(file)
-    const opening = "open"
     yield* makeDirectory(directory, 0o700).pipe(
       // SQLite gives its other files the mode of this one.
-      Effect.andThen(
-        attempt(opening, () => closeSync(openSync(file, constants.O_RDWR | constants.O_CREAT, 0o600)))
-      ),
-      Effect.andThen(syncDirectory(directory)),
+      Effect.andThen(makePrivateFile(file)),
       Effect.catchTag("FileProblem", (cause) =>
-        Effect.fail(new HostStateError({ operation: opening, cause }))
+        Effect.fail(new HostStateError({ operation: OPENING, cause }))
       )
     )
     const db = yield* connect(file, { timeout: BUSY_TIMEOUT })
-    yield* attempt(opening, () => {
+    yield* attempt(OPENING, () => {
       db.exec("PRAGMA journal_mode = WAL")
       // In WAL mode a commit is only on the disk with FULL: NORMAL may lose the last ones with the power.
       db.exec("PRAGMA synchronous = FULL")
@@ -62,7 +59,7 @@ export const openDatabaseReadOnly = (
   Effect.gen(function* () {
     const file = databasePath(stateDir)
     const db = yield* connect(file, { readOnly: true, timeout: BUSY_TIMEOUT })
-    yield* attempt("open", () => {
+    yield* attempt(OPENING, () => {
       const version = versionOf(db)
       if (version !== migrations.length) throw new Error(wrongVersion(file, version))
     })
@@ -78,7 +75,7 @@ const connect = (
   options: { readonly readOnly?: boolean; readonly timeout: number }
 ): Effect.Effect<DatabaseSync, HostStateError, Scope.Scope> =>
   Effect.acquireRelease(
-    attempt("open", () => new DatabaseSync(file, options)),
+    attempt(OPENING, () => new DatabaseSync(file, options)),
     (db) => Effect.sync(() => db.close())
   )
 
