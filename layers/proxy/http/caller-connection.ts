@@ -1,0 +1,370 @@
+/**
+ * One connection of a caller that speaks HTTP/1.1 or 1.0: requests in, answers out, one after the other. Outside
+ * Effect: this is the data path.
+ */
+import type { Socket } from "node:net"
+import { adopt } from "./accept.ts"
+import { BodyReader, type Framing, MALFORMED } from "./body.ts"
+import { type Caller, Exchange, putContent } from "./exchange.ts"
+import { CHUNKED } from "./framing.ts"
+import { COMPLETE, HeadReader, INCOMPLETE } from "./head.ts"
+import { MAX_LINGER_BYTES, type Timeouts } from "./limits.ts"
+import { ownAnswer } from "./own-answers.ts"
+import { type Peer, RequestHead } from "./request.ts"
+import type { App, Outcome, Routes } from "./routes.ts"
+import { NEVER, type Sweep } from "./sweep.ts"
+import { keepable, type OnDefect, Wire } from "./wire.ts"
+
+/** What the connections of one listener share. */
+export interface ListenerContext {
+  readonly sweep: Sweep
+  readonly timeouts: Timeouts
+  readonly onDefect: OnDefect
+  readonly routes: Routes
+  readonly connections: Set<CallerConnection>
+  /** The app that a request with this hostname (lowercase) is for. */
+  readonly find: (hostname: string) => App | undefined
+}
+
+/** Shared by all connections, and taken over by one while the head that it reads is incomplete. */
+let spareReader = new HeadReader("request")
+const requestHead = new RequestHead()
+
+/** Between requests, or within the head of one. */
+const HEAD = 0
+/** Within the body of a request. */
+const BODY = 1
+/** The request is complete, its answer is not. */
+const ANSWER = 2
+const TUNNEL = 3
+/** The last answer is written; what still comes is thrown away. */
+const LINGER = 4
+
+export class CallerConnection extends Wire implements Caller {
+  readonly #context: ListenerContext
+  readonly #body = new BodyReader()
+  readonly #peer: Peer
+  #phase = HEAD
+  #exchange: Exchange | undefined
+  #reader: HeadReader | undefined
+  /** The beginning of a head that is incomplete, or what came before its turn. */
+  #kept: Buffer | undefined
+  #isHead = false
+  #http10 = false
+  #keepAlive = true
+  #answerBegun = false
+  #answerChunked = false
+  #thrownAway = 0
+
+  constructor(accepted: Socket, context: ListenerContext) {
+    super(context.sweep, context.onDefect, (onread) => adopt(accepted, onread))
+    this.#context = context
+    this.#peer = { address: plainAddress(this.socket.remoteAddress ?? "unknown"), proto: "http" }
+    this.deadline = this.sweep.after(context.timeouts.head)
+    context.connections.add(this)
+  }
+
+  // ------------------------------------------------------------------------------------------ the wire
+
+  protected override received(bytes: Buffer, start: number, end: number): void {
+    if (this.#phase === TUNNEL) {
+      this.#tunnelToApp(bytes, start, end)
+      return
+    }
+    if (this.#kept === undefined) {
+      this.#take(bytes, start, end)
+      return
+    }
+    const piece = Buffer.concat([this.#kept, bytes.subarray(start, end)])
+    this.#kept = undefined
+    this.#take(piece, 0, piece.length)
+  }
+
+  protected override ended(): void {
+    switch (this.#phase) {
+      case HEAD:
+        this.#reader = undefined
+        this.#kept = undefined
+        this.endWriting()
+        break
+      case BODY:
+        this.#abandonExchange()
+        if (this.#answerBegun) this.reset()
+        else this.#refuse("refused", 400, "the request ended in the middle of its body")
+        break
+      case TUNNEL:
+        this.#exchange?.callerEnded()
+        break
+      default:
+    }
+    this.#watchHalfClosed()
+  }
+
+  protected override drained(): void {
+    if (this.#exchange !== undefined) this.#exchange.callerKeepsUp()
+    else if (this.#phase === HEAD) this.#takeKept()
+  }
+
+  protected override gone(): void {
+    this.#context.connections.delete(this)
+    const exchange = this.#exchange
+    this.#exchange = undefined
+    exchange?.callerGone(this.peerEnded && this.errorCode === "")
+  }
+
+  override expired(): void {
+    if (this.#phase === HEAD && this.#reader !== undefined) {
+      this.#refuse("refused", 408, "the head of the request did not come in time")
+    } else if (this.#phase === LINGER && this.socket.writableLength > 0) {
+      // the caller still reads its answer, and for that there is no limit
+      this.deadline = this.sweep.after(this.#context.timeouts.linger)
+    } else this.destroy()
+  }
+
+  override destroy(): void {
+    super.destroy()
+    this.#abandonExchange()
+  }
+
+  override reset(): void {
+    super.reset()
+    this.#abandonExchange()
+  }
+
+  // --------------------------------------------------------------------------------------- the request
+
+  /** Deals with all of these bytes. */
+  #take(bytes: Buffer, start: number, end: number): void {
+    let at = start
+    while (at < end && !this.closed) {
+      if (this.#phase === HEAD) at = this.#readHead(bytes, at, end)
+      else if (this.#phase === BODY) at = this.#readBody(bytes, at, end)
+      else if (this.#phase === LINGER) {
+        this.#throwAway(end - at)
+        return
+      } else {
+        // the next request, or the first bytes of a tunnel, before the answer to this one
+        this.#kept = keepable(bytes, at, end)
+        this.pause()
+        break
+      }
+    }
+    const exchange = this.#exchange
+    if (exchange !== undefined && !exchange.flushRequest() && this.#phase === BODY) this.pause()
+  }
+
+  #takeKept(): void {
+    const kept = this.#kept
+    if (kept === undefined || this.#reader !== undefined) return
+    this.#kept = undefined
+    this.resume()
+    this.#take(kept, 0, kept.length)
+  }
+
+  /** Gives where it stopped reading. */
+  #readHead(bytes: Buffer, at: number, end: number): number {
+    const reader = this.#reader ?? spareReader
+    const result = reader.read(bytes, at, end)
+    if (result === INCOMPLETE) {
+      if (this.#reader === undefined) {
+        spareReader = new HeadReader("request")
+        this.#reader = reader
+        this.deadline = this.sweep.after(this.#context.timeouts.head)
+      }
+      this.#kept = keepable(bytes, at, end)
+      return end
+    }
+    this.#reader = undefined
+    let next = end
+    this.#answerBegun = false
+    this.#isHead = false
+    if (result !== COMPLETE) this.#refuse("refused", result, `the request is not HTTP: ${reader.reason}`)
+    else {
+      next = at + reader.length
+      this.#begin(reader, bytes, at)
+    }
+    reader.reset()
+    return next
+  }
+
+  #begin(reader: HeadReader, bytes: Buffer, base: number): void {
+    const request = requestHead
+    const understood = request.read(reader, bytes, base)
+    this.#isHead = request.isHead
+    this.#http10 = request.http10
+    this.#keepAlive = request.keepAlive
+    if (!understood) {
+      this.#refuse("refused", request.problem, `the request is not HTTP: ${request.reason}`)
+      return
+    }
+    const app = this.#context.find(request.host)
+    if (app === undefined) {
+      this.#refuse("noSuchHost", 404, `no app here is called ${request.host}`)
+      return
+    }
+    if (app.pool === undefined) {
+      const reason = app.target.kind === "unavailable" ? app.target.reason : "the app takes no requests"
+      this.#refuse("refused", 503, reason)
+      return
+    }
+    this.deadline = this.peerEnded ? this.sweep.after(this.#context.timeouts.halfClosed) : NEVER
+    const chunked = request.framing === CHUNKED
+    this.#exchange = new Exchange(this.#context.routes, app, this, {
+      head: request.forwarded(reader, bytes, base, this.#peer),
+      isHead: request.isHead,
+      idempotent: request.idempotent,
+      upgrade: request.upgrade,
+      chunked
+    })
+    this.#exchange.start(app.pool)
+    if (chunked || request.framing > 0) {
+      this.#body.begin(chunked ? "chunked" : "length", request.framing)
+      this.#phase = BODY
+    } else {
+      this.#phase = ANSWER
+      this.#exchange.requestEnd("")
+    }
+  }
+
+  #readBody(bytes: Buffer, at: number, end: number): number {
+    const body = this.#body
+    const next = body.read(bytes, at, end)
+    if (next === MALFORMED) {
+      this.#abandonExchange()
+      if (this.#answerBegun) this.reset()
+      else this.#refuse("refused", 400, "the request is not HTTP: its chunks are malformed")
+      return end
+    }
+    if (body.contentEnd > body.contentStart) {
+      this.#exchange?.requestBytes(bytes, body.contentStart, body.contentEnd)
+    }
+    if (body.done) {
+      this.#phase = ANSWER
+      this.#exchange?.requestEnd(body.trailers)
+    }
+    return next
+  }
+
+  // ---------------------------------------------------------------------------------------- the answer
+
+  interim(head: string): void {
+    if (!this.#http10) this.put(`${head}\r\n`)
+  }
+
+  answer(head: string, framing: Framing): void {
+    this.#answerBegun = true
+    const unsized = framing === "chunked" || framing === "until-close"
+    this.#answerChunked = unsized && !this.#http10
+    if ((unsized && this.#http10) || this.#phase === BODY || this.peerEnded) this.#keepAlive = false
+    let own = this.#answerChunked ? "transfer-encoding: chunked\r\n" : ""
+    if (!this.#keepAlive) own += "connection: close\r\n"
+    else if (this.#http10) own += "connection: keep-alive\r\n"
+    this.put(`${head}${own}\r\n`)
+  }
+
+  answerBytes(bytes: Buffer, start: number, end: number): void {
+    putContent(this, this.#answerChunked, bytes, start, end)
+    this.#watchHalfClosed()
+  }
+
+  answerEnd(trailers: string): void {
+    this.#exchange = undefined
+    if (this.#answerChunked) this.put(`0\r\n${trailers}\r\n`)
+    if (!this.#keepAlive) {
+      this.#end()
+      return
+    }
+    const keepsUp = this.flush()
+    this.#phase = HEAD
+    this.deadline = this.sweep.after(this.#context.timeouts.keepAlive)
+    if (this.peerEnded) this.endWriting()
+    else if (keepsUp) this.#takeKept()
+  }
+
+  resumeRequest(): void {
+    if (this.#phase === BODY || this.#phase === TUNNEL) this.resume()
+  }
+
+  refuse(status: number, reason: string): void {
+    this.#exchange = undefined
+    this.#answerOurselves(status, reason)
+  }
+
+  truncate(): void {
+    this.#exchange = undefined
+    this.flush()
+    this.reset()
+  }
+
+  // ---------------------------------------------------------------------------------------- the tunnel
+
+  switched(head: string): void {
+    this.#answerBegun = true
+    this.#phase = TUNNEL
+    this.put(`${head}connection: upgrade\r\n\r\n`)
+    const early = this.#kept
+    this.#kept = undefined
+    this.resume()
+    if (early !== undefined) this.#tunnelToApp(early, 0, early.length)
+    if (this.peerEnded) this.#exchange?.callerEnded()
+  }
+
+  tunnelBytes(bytes: Buffer, start: number, end: number): void {
+    this.putBytes(bytes, start, end)
+    this.#watchHalfClosed()
+  }
+
+  tunnelEnded(): void {
+    this.endWriting()
+    this.deadline = this.sweep.after(this.#context.timeouts.halfClosed)
+  }
+
+  #tunnelToApp(bytes: Buffer, start: number, end: number): void {
+    if (this.#exchange?.toApp(bytes, start, end) === false) this.pause()
+    if (this.socket.writableEnded) this.deadline = this.sweep.after(this.#context.timeouts.halfClosed)
+  }
+
+  // -------------------------------------------------------------------------------------------- the end
+
+  #refuse(outcome: Outcome, status: number, reason: string): void {
+    this.#context.routes.outcomes[outcome]++
+    this.#answerOurselves(status, reason)
+  }
+
+  #answerOurselves(status: number, reason: string): void {
+    const answer = ownAnswer(status, reason, this.#isHead)
+    this.putBytes(answer, 0, answer.length)
+    this.#end()
+  }
+
+  /**
+   * Closes the sending side after the answer and waits for the caller to close its own: closing both while the
+   * caller still sends could take the answer away from it before it is read.
+   */
+  #end(): void {
+    this.#phase = LINGER
+    this.#kept = undefined
+    this.deadline = this.sweep.after(this.#context.timeouts.linger)
+    this.endWriting()
+    this.resume()
+  }
+
+  #throwAway(bytes: number): void {
+    this.#thrownAway += bytes
+    if (this.#thrownAway > MAX_LINGER_BYTES) this.destroy()
+  }
+
+  #abandonExchange(): void {
+    const exchange = this.#exchange
+    this.#exchange = undefined
+    exchange?.callerGone(false)
+  }
+
+  /** A caller that has closed its sending side may be gone altogether, which only a write would tell. */
+  #watchHalfClosed(): void {
+    if (this.peerEnded) this.deadline = this.sweep.after(this.#context.timeouts.halfClosed)
+  }
+}
+
+/** An IPv4 address that came over an IPv6 socket, as IPv4. */
+const plainAddress = (address: string) => (address.startsWith("::ffff:") ? address.slice(7) : address)

@@ -1,0 +1,274 @@
+/**
+ * One request from the moment it is routed until its answer is complete: the only place that knows both legs.
+ * Outside Effect: this is the data path.
+ *
+ * A caller with another protocol on its leg implements `Caller` and makes exchanges of its own. A target that
+ * must first be woken holds the request in `start`: nothing has been written by then but into memory.
+ */
+import type { Framing } from "./body.ts"
+import { MAX_REPLAY_BYTES } from "./limits.ts"
+import type { Pool } from "./pool.ts"
+import type { App, Routes } from "./routes.ts"
+import type { Upstream } from "./upstream.ts"
+import { keepable, type Wire } from "./wire.ts"
+
+/** The side that asks. Heads are lines of text, one byte per character, without the final empty line. */
+export interface Caller {
+  /** An answer before the answer, such as 100. */
+  interim(head: string): void
+  answer(head: string, framing: Framing): void
+  answerBytes(bytes: Buffer, start: number, end: number): void
+  answerEnd(trailers: string): void
+  /** Writes what came so far. False: the caller does not keep up, `Exchange.callerKeepsUp` will be called. */
+  flush(): boolean
+  /** The app answers 101; from now on bytes pass both ways as they are. */
+  switched(head: string): void
+  tunnelBytes(bytes: Buffer, start: number, end: number): void
+  /** The app sends no more through the tunnel. */
+  tunnelEnded(): void
+  /** There is no answer: the proxy gives one itself. */
+  refuse(status: number, reason: string): void
+  /** The answer breaks off in the middle. */
+  truncate(): void
+  /** The app takes more of the request's body. */
+  resumeRequest(): void
+}
+
+/** What an exchange must know of its request. */
+export interface ExchangeRequest {
+  /** The whole head as it goes to the app. */
+  readonly head: string
+  readonly isHead: boolean
+  readonly idempotent: boolean
+  readonly upgrade: boolean
+  readonly chunked: boolean
+}
+
+export class Exchange {
+  readonly isHead: boolean
+  readonly upgrade: boolean
+  /** The request is complete and has been written. */
+  requestDone = false
+
+  readonly #routes: Routes
+  readonly #app: App
+  readonly #caller: Caller
+  readonly #head: string
+  readonly #idempotent: boolean
+  readonly #chunked: boolean
+  #upstream: Upstream | undefined
+  #answerBegun = false
+  /** Something of the request may have reached the app. */
+  #sent = false
+  #retried = false
+  #settled = false
+  #tunnel = false
+  #callerClosed = false
+  #appClosed = false
+  #trailers = ""
+  /** The body so far, so that the request can be sent again; undefined when it must not be, or not all is there. */
+  #replay: Array<Buffer> | undefined = []
+  #replayBytes = 0
+
+  constructor(routes: Routes, app: App, caller: Caller, request: ExchangeRequest) {
+    this.#routes = routes
+    this.#app = app
+    this.#caller = caller
+    this.#head = request.head
+    this.isHead = request.isHead
+    this.upgrade = request.upgrade
+    this.#idempotent = request.idempotent
+    this.#chunked = request.chunked
+    app.open++
+    app.routed++
+  }
+
+  /** Puts the request's head on a connection of the pool; `flushRequest` writes it. */
+  start(pool: Pool): void {
+    this.#send(pool.takeIdle(!this.#idempotent) ?? pool.connect())
+  }
+
+  // ------------------------------------------------------------------------------------- from the caller
+
+  requestBytes(bytes: Buffer, start: number, end: number): void {
+    const upstream = this.#upstream
+    if (upstream === undefined) return
+    if (this.#replay !== undefined) this.#keep(upstream, bytes, start, end)
+    putContent(upstream, this.#chunked, bytes, start, end)
+  }
+
+  requestEnd(trailers: string): void {
+    this.requestDone = true
+    this.#trailers = trailers
+    if (this.#chunked) this.#upstream?.put(`0\r\n${trailers}\r\n`)
+  }
+
+  /** Writes what was put of the request. False: the app does not keep up, `Caller.resumeRequest` will be called. */
+  flushRequest(): boolean {
+    const upstream = this.#upstream
+    if (upstream === undefined) return true
+    const keepsUp = upstream.flush()
+    if (this.#sent) return keepsUp
+    this.#sent = true
+    if (upstream.reused && upstream.writeFailed && this.#replay !== undefined) {
+      // the kernel took none of it, so the app has seen nothing: any request may be sent again
+      upstream.abandon()
+      return this.#retry()
+    }
+    if (!this.#idempotent) this.#replay = undefined
+    return keepsUp
+  }
+
+  callerKeepsUp(): void {
+    this.#upstream?.resume()
+  }
+
+  /**
+   * The caller's connection is closed. `cleanly`: it has said all that it wanted to, which the app may still be
+   * reading when the connection is a tunnel.
+   */
+  callerGone(cleanly: boolean): void {
+    this.#callerClosed = true
+    const upstream = this.#upstream
+    if (this.#tunnel && cleanly && !this.#appClosed) {
+      upstream?.endWriting()
+      return
+    }
+    this.#settle()
+    upstream?.abandon()
+  }
+
+  toApp(bytes: Buffer, start: number, end: number): boolean {
+    this.#upstream?.putBytes(bytes, start, end)
+    return this.#upstream?.flush() ?? true
+  }
+
+  callerEnded(): void {
+    this.#upstream?.endWriting()
+  }
+
+  // ---------------------------------------------------------------------------------------- from the app
+
+  interim(head: string): void {
+    this.#caller.interim(head)
+  }
+
+  answer(status: number, head: string, framing: Framing): void {
+    this.#begun(status)
+    this.#caller.answer(head, framing)
+  }
+
+  answerBytes(bytes: Buffer, start: number, end: number): void {
+    this.#caller.answerBytes(bytes, start, end)
+  }
+
+  answerEnd(trailers: string): void {
+    this.#settle()
+    this.#caller.answerEnd(trailers)
+  }
+
+  flushAnswer(): void {
+    if (!this.#caller.flush()) this.#upstream?.pause()
+  }
+
+  switched(head: string): void {
+    this.#begun(101)
+    this.#tunnel = true
+    this.#caller.switched(head)
+  }
+
+  fromApp(bytes: Buffer, start: number, end: number): void {
+    this.#caller.tunnelBytes(bytes, start, end)
+    this.flushAnswer()
+  }
+
+  appEnded(): void {
+    this.#caller.tunnelEnded()
+  }
+
+  appKeepsUp(): void {
+    this.#caller.resumeRequest()
+  }
+
+  /** The tunnel's connection to the app is closed. `cleanly`: the app has said all that it wanted to. */
+  appGone(cleanly: boolean): void {
+    this.#appClosed = true
+    if (cleanly && !this.#callerClosed) return
+    this.#settle()
+    if (!this.#callerClosed) this.#caller.truncate()
+  }
+
+  /** The connection broke, or what came over it is no answer. It has been closed by then. */
+  failed(upstream: Upstream, reason: string): void {
+    if (this.#answerBegun) {
+      this.#settle()
+      this.#caller.truncate()
+    } else if (upstream.reused && !upstream.answered && !this.#retried && this.#replay !== undefined) {
+      this.#retry()
+    } else {
+      this.#routes.outcomes.unreachable++
+      this.#settle()
+      this.#caller.refuse(502, reason)
+    }
+  }
+
+  // ---------------------------------------------------------------------------------------------- within
+
+  #begun(status: number): void {
+    this.#answerBegun = true
+    this.#replay = undefined
+    this.#routes.outcomes.served++
+    const statusClass = Math.min(Math.floor(status / 100), 5)
+    this.#app.answers[statusClass] = (this.#app.answers[statusClass] ?? 0) + 1
+  }
+
+  #send(upstream: Upstream): void {
+    this.#upstream = upstream
+    upstream.begin(this)
+    upstream.put(this.#head)
+  }
+
+  /** Keeps a piece of the body as long as the app might turn out to have hung up before the request. */
+  #keep(upstream: Upstream, bytes: Buffer, start: number, end: number): void {
+    this.#replayBytes += end - start
+    if (upstream.reused && !upstream.answered && this.#replayBytes <= MAX_REPLAY_BYTES) {
+      this.#replay?.push(keepable(bytes, start, end))
+    } else this.#replay = undefined
+  }
+
+  #retry(): boolean {
+    this.#retried = true
+    const pool = this.#app.pool
+    if (pool === undefined) {
+      this.#routes.outcomes.unreachable++
+      this.#settle()
+      this.#caller.refuse(502, "the app stopped before it answered")
+      return true
+    }
+    const upstream = pool.connect()
+    this.#send(upstream)
+    for (const piece of this.#replay ?? []) putContent(upstream, this.#chunked, piece, 0, piece.length)
+    if (this.requestDone && this.#chunked) upstream.put(`0\r\n${this.#trailers}\r\n`)
+    return upstream.flush()
+  }
+
+  /** Nothing of this request is open any more. */
+  #settle(): void {
+    if (this.#settled) return
+    this.#settled = true
+    this.#upstream = undefined
+    this.#app.open--
+    this.#routes.forgetIfQuiet(this.#app)
+  }
+}
+
+/** Puts a piece of a body, framed as it goes out. */
+export const putContent = (wire: Wire, chunked: boolean, bytes: Buffer, start: number, end: number): void => {
+  if (!chunked) {
+    wire.putBytes(bytes, start, end)
+    return
+  }
+  wire.put(`${(end - start).toString(16)}\r\n`)
+  wire.putBytes(bytes, start, end)
+  wire.put("\r\n")
+}

@@ -1,0 +1,73 @@
+/**
+ * `Proxy` over `node:net`, on one thread. What requests pass through lies outside Effect, because it costs less than a
+ * fiber would: the files beside this one say so. Here is what the rest of the program sees of it.
+ */
+import { Effect, Layer, Schedule, Semaphore } from "effect"
+import { Proxy, ProxyError } from "../../../src/services/Proxy.ts"
+import { defaultTimeouts, type Timeouts } from "./limits.ts"
+import { close, listen } from "./listen.ts"
+import { OwnPorts } from "./own-ports.ts"
+import { ProxyServer } from "./server.ts"
+
+export interface HttpProxyOptions {
+  /** Where hostnames are served; port 0 takes a free one. Absent on a host that serves none: apps then have their own ports only. */
+  readonly listen?: { readonly address: string; readonly port: number }
+  readonly timeouts?: Partial<Timeouts>
+}
+
+/** The proxy listens while the layer's scope is open; closing it closes every connection at once. */
+export const layer = (options: HttpProxyOptions): Layer.Layer<Proxy, ProxyError> =>
+  Layer.effect(Proxy, make(options))
+
+const RETRY = Schedule.spaced("5 seconds")
+
+const make = Effect.fnUntraced(function* (options: HttpProxyOptions) {
+  const services = yield* Effect.context<never>()
+  const fork = Effect.runForkWith(services)
+  const say = (what: string) => (error: unknown) => {
+    fork(Effect.logError(what, error))
+  }
+  const timeouts = { ...defaultTimeouts, ...options.timeouts }
+  const server = yield* Effect.acquireRelease(
+    Effect.sync(() => new ProxyServer(timeouts, say("a defect of the proxy ended one connection"))),
+    (server) => Effect.sync(() => server.close())
+  )
+  const onListenerError = say("a listener of the proxy met an error")
+  const address =
+    options.listen === undefined ? undefined : yield* openHostnames(server, options.listen, onListenerError)
+  const ownPorts = yield* Effect.acquireRelease(
+    Effect.sync(() => new OwnPorts((app) => server.appListener(app), onListenerError)),
+    (ports) => ports.closeAll
+  )
+  const oneAtATime = (yield* Semaphore.make(1)).withPermits(1)
+  yield* oneAtATime(ownPorts.retry).pipe(Effect.repeat(RETRY), Effect.forkScoped)
+
+  return Proxy.of({
+    setRoute: (route) =>
+      oneAtATime(Effect.suspend(() => ownPorts.set(server.setRoute(route), route.hostPort))),
+    removeRoute: (appId) =>
+      oneAtATime(
+        Effect.suspend(() => {
+          server.removeRoute(appId)
+          return ownPorts.remove(appId)
+        })
+      ),
+    traffic: Effect.sync(() => server.traffic()),
+    address
+  })
+})
+
+const openHostnames = (
+  server: ProxyServer,
+  { address, port }: { readonly address: string; readonly port: number },
+  onError: (error: Error) => void
+) =>
+  Effect.gen(function* () {
+    const listener = server.hostnameListener()
+    const bound = yield* listen(listener, address, port, onError).pipe(
+      Effect.mapError((reason) => new ProxyError({ reason })),
+      Effect.tap(() => Effect.addFinalizer(() => close(listener))),
+      Effect.uninterruptible
+    )
+    return { host: address, port: bound }
+  })

@@ -1,0 +1,57 @@
+/** What the proxy bears from strangers, and for how long. */
+
+/** The longest head of a request or an answer, start line and final empty line included; in bytes. */
+export const MAX_HEAD_BYTES = 16_384
+/** The most fields of one head or one trailer section. */
+export const MAX_FIELDS = 256
+/** The longest trailer section of a chunked body, in bytes. */
+export const MAX_TRAILER_BYTES = 8_192
+/** The longest line in front of a chunk, its extensions included; in bytes. */
+export const MAX_CHUNK_LINE_BYTES = 256
+/** All chunk extensions of one body together, in bytes. */
+export const MAX_CHUNK_EXTENSION_BYTES = 16_384
+/** The most that is kept of a request's body, so that it can be sent again; in bytes. */
+export const MAX_REPLAY_BYTES = 65_536
+/** The most idle connections that are kept to one app. */
+export const MAX_IDLE_UPSTREAMS = 128
+/** The most that is read and thrown away after an answer that ends the connection; in bytes. */
+export const MAX_LINGER_BYTES = 4_194_304
+
+/** Connections that the kernel accepts before the proxy does. */
+export const BACKLOG = 1_024
+/** How long a connection is quiet before the kernel asks whether its peer is still there; in ms. */
+export const PEER_CHECK_MS = 60_000
+
+/** How long the proxy waits; all in ms, all rounded up to the next sweep. Bodies have no limit. */
+export interface Timeouts {
+  /** From a new connection, or from the first byte of a request, to the end of the request's head. */
+  readonly head: number
+  /** From an answer to the first byte of the next request on the same connection. */
+  readonly keepAlive: number
+  /** For a connection to an app to be accepted. */
+  readonly connect: number
+  /** How long an unused connection to an app is kept: less than the 5 s after which Node's servers close theirs. */
+  readonly upstreamIdle: number
+  /**
+   * A connection to an app that was unused for longer is not used for a request that must not be sent twice:
+   * the app could be closing it at this moment.
+   */
+  readonly upstreamFresh: number
+  /** After an answer that ends the connection, until the caller has closed its side. */
+  readonly linger: number
+  /** How long a caller that has closed its sending side is kept while nothing comes from the app. */
+  readonly halfClosed: number
+  /** The time between two sweeps, which is when all of these are looked at. */
+  readonly sweep: number
+}
+
+export const defaultTimeouts: Timeouts = {
+  head: 10_000,
+  keepAlive: 75_000,
+  connect: 10_000,
+  upstreamIdle: 4_000,
+  upstreamFresh: 1_000,
+  linger: 5_000,
+  halfClosed: 60_000,
+  sweep: 500
+}
