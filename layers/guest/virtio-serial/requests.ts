@@ -1,0 +1,117 @@
+/** What the host asks of PID 1, over whichever connection there is. */
+import { Deferred, Effect, Semaphore } from "effect"
+import { GuestError, type GuestSession, type PortProbe } from "../../../src/services/Guest.ts"
+import { type HostRecord, HostType, type ReceiptOutcome } from "../../../src/wire/records.ts"
+import type { Channel } from "./channel.ts"
+
+/** The channel of the moment. */
+export interface Line {
+  /** The channel as soon as there is one; fails with the reason when there will be none any more. */
+  readonly channel: Effect.Effect<Channel, string>
+}
+
+/** What PID 1 may take to answer beyond the time that the request itself takes. */
+const ANSWER_MS = 10_000
+/** How long a boot spec may take to be taken, reconnections included. */
+const HAND_OVER_MS = 60_000
+
+const failing = (operation: string) => (reason: string) => new GuestError({ operation, reason })
+
+const bounded =
+  (operation: string, ms: number) =>
+  <A>(effect: Effect.Effect<A, string>): Effect.Effect<A, GuestError> =>
+    effect.pipe(
+      Effect.mapError(failing(operation)),
+      Effect.timeoutOrElse({
+        duration: ms,
+        orElse: () => Effect.fail(failing(operation)(`it said nothing in ${ms} ms`))
+      })
+    )
+
+/** The answer to a record, or the reason why the connection that it was asked on has ended. */
+const ask = <K, A>(
+  channel: Channel,
+  record: HostRecord,
+  waiting: Map<K, Deferred.Deferred<A>>,
+  key: K
+): Effect.Effect<A, { readonly lost?: string; readonly refused?: string }> =>
+  Effect.gen(function* () {
+    const answered = yield* Deferred.make<A>()
+    waiting.set(key, answered)
+    yield* channel.send(record).pipe(Effect.mapError((refused) => ({ refused })))
+    return yield* Effect.raceFirst(
+      Deferred.await(answered),
+      Deferred.await(channel.lost).pipe(Effect.flatMap((lost) => Effect.fail({ lost })))
+    )
+  }).pipe(
+    Effect.ensuring(
+      Effect.sync(() => {
+        waiting.delete(key)
+      })
+    )
+  )
+
+const plain = (failure: { readonly lost?: string; readonly refused?: string }) =>
+  failure.lost ?? failure.refused ?? ""
+
+const REFUSALS: Record<Exclude<ReceiptOutcome, "taken">, string> = {
+  "not-now": "it cannot do that in the phase that it is in",
+  "not-understood": "it did not understand the request (is the guest image as old as the running guest?)"
+}
+
+const taken = (outcome: ReceiptOutcome): Effect.Effect<void, string> =>
+  outcome === "taken" ? Effect.void : Effect.fail(REFUSALS[outcome])
+
+export const makeRequests = (
+  line: Line
+): Effect.Effect<Pick<GuestSession, "handOver" | "probe" | "shutdown">> =>
+  Effect.gen(function* () {
+    // A receipt names only the type of what it is for: one request of a type at a time.
+    const oneHandOver = yield* Semaphore.make(1)
+    const oneShutdown = yield* Semaphore.make(1)
+    let nextProbe = 1
+
+    const receipt = (channel: Channel, record: HostRecord, type: number) =>
+      ask(channel, record, channel.receipts, type)
+
+    const handOver: GuestSession["handOver"] = (spec) => {
+      /** After a lost connection only the guest's phase tells whether it had taken the spec. */
+      const attempt = (again: boolean): Effect.Effect<void, string> =>
+        Effect.gen(function* () {
+          const channel = yield* line.channel
+          if (channel.phase !== "awaiting-spec") {
+            return yield* again ? Effect.void : Effect.fail("it has a boot spec already")
+          }
+          yield* receipt(channel, { kind: "boot-spec", spec }, HostType.bootSpec).pipe(
+            Effect.matchEffect({
+              onSuccess: taken,
+              onFailure: (failure) =>
+                failure.lost === undefined ? Effect.fail(plain(failure)) : attempt(true)
+            })
+          )
+        })
+      return oneHandOver.withPermits(1)(attempt(false)).pipe(bounded("take its boot spec", HAND_OVER_MS))
+    }
+
+    const probe: GuestSession["probe"] = (port, timeoutMs) =>
+      Effect.gen(function* () {
+        const channel = yield* line.channel
+        const id = nextProbe
+        nextProbe = id === 0xffffffff ? 1 : id + 1
+        const request = { kind: "probe", id, port, timeoutMs } as const
+        return yield* ask<number, PortProbe>(channel, request, channel.probes, id).pipe(
+          Effect.mapError(plain)
+        )
+      }).pipe(bounded(`connect to its port ${port}`, timeoutMs + ANSWER_MS))
+
+    const shutdown: GuestSession["shutdown"] = (graceMs) =>
+      Effect.gen(function* () {
+        const channel = yield* line.channel
+        yield* receipt(channel, { kind: "shutdown", graceMs }, HostType.shutdown).pipe(
+          Effect.mapError(plain),
+          Effect.flatMap(taken)
+        )
+      }).pipe(oneShutdown.withPermits(1), bounded("shut down", ANSWER_MS))
+
+    return { handOver, probe, shutdown }
+  })
