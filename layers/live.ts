@@ -1,0 +1,111 @@
+/** The host's services for a configuration: which implementation each section of it names. */
+import { Effect, Layer, Schema } from "effect"
+import packageManifest from "../package.json" with { type: "json" }
+import { DEFAULT_KEEP_MIB_PER_APP, type HostConfig } from "../src/config/schema.ts"
+import { HostSettings } from "../src/reconcile/settings.ts"
+import { layerWatchedDocument } from "./document/watch.ts"
+import { layerVirtioSerialGuest } from "./guest/virtio-serial/layer.ts"
+import { layerVerifiedGuestImage } from "./guest-image/verified.ts"
+import { layerHttpProber } from "./health/http.ts"
+import { layerLinuxHostInfo } from "./host-info/linux.ts"
+import { layerQemu } from "./hypervisor/qemu/layer.ts"
+import { layerSquashfsImages } from "./images/squashfs.ts"
+import { layerFileLogs } from "./logs/file.ts"
+import { layerUserNetwork } from "./network/user.ts"
+import { layer as layerHttpProxy } from "./proxy/http/layer.ts"
+import { layerFileReporter } from "./reporter/file.ts"
+import { layerSqliteState } from "./state/sqlite.ts"
+import { layerDirectoryStore } from "./store/directory.ts"
+import { layerLocalFileVolumes } from "./volume/local-file.ts"
+
+/** The configuration is right, but asks for something that this version does not have. */
+export class NotSupported extends Schema.TaggedError<NotSupported>()("NotSupported", {
+  key: Schema.String,
+  value: Schema.String,
+  instead: Schema.String
+}) {
+  override get message() {
+    return `${this.key} is ${this.value}, which this version does not support: use ${this.instead}`
+  }
+}
+
+/** MiB that the daemon and the kernel keep for themselves. */
+const BASELINE_MIB = 640
+/** From a VMM's start to the first word of its guest, on a slow and crowded machine. */
+const GUEST_HELLO_TIMEOUT_MS = 60_000
+const QEMU = "qemu-system-x86_64"
+
+const settings = (config: HostConfig) => {
+  const zerofsMib = (config.volumes.zerofs?.cache_memory_gib ?? 0) * 1024
+  return Layer.sync(HostSettings, () => ({
+    maxApps: config.max_apps,
+    maxConcurrentVmStarts: config.max_concurrent_vm_starts,
+    reservedMemoryMib: BASELINE_MIB + zerofsMib,
+    servesHttp: config.proxy?.http !== undefined,
+    rawPortsPerGuest: config.proxy?.raw?.max_ports_per_guest ?? 0,
+    storagePrefix: config.volumes.storage_prefix,
+    guestHelloTimeoutMs: GUEST_HELLO_TIMEOUT_MS,
+    versions: { agent: packageManifest.version, zerofs: "none", firecracker: "none" }
+  }))
+}
+
+/** Says so when the configuration asks for what is not there yet, before anything is touched. */
+const supported = (config: HostConfig) => {
+  const problems: ReadonlyArray<readonly [boolean, NotSupported]> = [
+    [
+      config.artifacts.store_url.startsWith("s3://"),
+      new NotSupported({
+        key: "artifacts.store_url",
+        value: config.artifacts.store_url,
+        instead: "a directory"
+      })
+    ],
+    [
+      config.volumes.backend === "zerofs",
+      new NotSupported({ key: "volumes.backend", value: "zerofs", instead: "local-file" })
+    ],
+    [
+      config.hypervisor?.backend === "firecracker",
+      new NotSupported({ key: "hypervisor.backend", value: "firecracker", instead: "qemu" })
+    ],
+    [
+      config.hypervisor?.network === "tap",
+      new NotSupported({ key: "hypervisor.network", value: "tap", instead: "user" })
+    ],
+    [
+      config.proxy?.http?.tls !== undefined,
+      new NotSupported({ key: "proxy.http.tls", value: "set", instead: "plain HTTP behind a TLS terminator" })
+    ]
+  ]
+  const first = problems.find(([asked]) => asked)
+  return first === undefined ? Effect.void : Effect.fail(first[1])
+}
+
+/** Every service of a host. The guest image is verified and the state directory is held before anything else happens. */
+export const layerLive = (config: HostConfig) => {
+  const { paths } = config
+  const stateDir = paths.state_dir
+  const http = config.proxy?.http
+  const image = layerVerifiedGuestImage(paths.guest_image_dir)
+  const store = layerDirectoryStore({ storeDirectory: config.artifacts.store_url, stateDir })
+  const keepMib = config.logs?.keep_mib_per_app ?? DEFAULT_KEEP_MIB_PER_APP
+  const services = Layer.mergeAll(
+    layerQemu({ binary: config.hypervisor?.binary ?? QEMU, runtimeDir: paths.runtime_dir }),
+    layerVirtioSerialGuest,
+    layerUserNetwork,
+    layerHttpProber,
+    layerLocalFileVolumes({ stateDir }),
+    layerSquashfsImages({ stateDir }).pipe(Layer.provide(store)),
+    layerFileLogs({ stateDir, keepBytes: keepMib * 2 ** 20 }),
+    layerFileReporter({ stateDir }),
+    layerWatchedDocument({ path: paths.desired_state_file }),
+    layerLinuxHostInfo({ stateDir }),
+    layerHttpProxy(http === undefined ? {} : { listen: { address: http.listen_address, port: http.port } }),
+    settings(config)
+  )
+  // The order is a promise: who does not hold the state directory has touched nothing.
+  return Layer.unwrap(Effect.as(supported(config), services)).pipe(
+    Layer.provideMerge(layerSqliteState({ stateDir })),
+    Layer.provideMerge(image)
+  )
+}
