@@ -1,0 +1,42 @@
+import * as fs from "node:fs/promises"
+import * as os from "node:os"
+import * as path from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { layerLinuxHostInfo, memTotalMib } from "../../../layers/host-info/linux.ts"
+import { HostInfo } from "../../../src/services/HostInfo.ts"
+import { recordedLog } from "../../support/log.ts"
+import { temporaryDirectory } from "../../support/temporary.ts"
+
+describe("what a Linux host has", () => {
+  it("is MemTotal in whole MiB", () => {
+    assert.strictEqual(memTotalMib("MemTotal:       16384999 kB\nMemFree: 1 kB\n"), 16000)
+    assert.strictEqual(memTotalMib("MemFree: 1 kB\nXMemTotal: 5 kB\n"), undefined)
+  })
+
+  it.live("is this machine's processors, memory and disk", () =>
+    Effect.gen(function* () {
+      const stateDir = path.join(yield* temporaryDirectory, "state")
+      const info = yield* HostInfo.pipe(Effect.provide(layerLinuxHostInfo({ stateDir })))
+      assert.strictEqual(info.vcpuCount, os.availableParallelism())
+      assert.isAtMost(Math.abs(info.memoryMib - os.totalmem() / 2 ** 20), 1)
+      const disk = yield* info.disk
+      assert.isAbove(disk.availableBytes, 0)
+      assert.isAbove(disk.totalBytes, disk.availableBytes)
+    })
+  )
+
+  it.live("is said to be as it was last while the disk cannot be asked", () =>
+    Effect.gen(function* () {
+      const { lines, layer } = recordedLog()
+      const stateDir = path.join(yield* temporaryDirectory, "state")
+      const info = yield* HostInfo.pipe(Effect.provide(layerLinuxHostInfo({ stateDir })))
+      const before = yield* info.disk
+      yield* Effect.promise(() => fs.rmdir(stateDir))
+      assert.deepStrictEqual(yield* info.disk.pipe(Effect.provide(layer)), before)
+      assert.deepStrictEqual(lines, [
+        `Warn the size of the disk cannot be read now: ${stateDir} does not exist`
+      ])
+    })
+  )
+})

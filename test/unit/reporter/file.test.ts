@@ -1,0 +1,89 @@
+import * as fs from "node:fs/promises"
+import * as path from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Fiber } from "effect"
+import { layerFileReporter } from "../../../layers/reporter/file.ts"
+import { HostId } from "../../../src/document/schema.ts"
+import type { HostReport } from "../../../src/report/schema.ts"
+import { Reporter } from "../../../src/services/Reporter.ts"
+import { temporaryDirectory } from "../../support/temporary.ts"
+
+const report = (message: string): HostReport => ({
+  hostId: HostId.make("h"),
+  reportedAt: "2026-01-01T00:00:00Z",
+  state: "ready",
+  capacity: { vcpuCount: 1, memoryMib: 1, cacheBytes: 1 },
+  allocatable: { vcpuCount: 1, memoryMib: 1, cacheBytes: 1 },
+  versions: { agent: "1", guestImage: "1", zerofs: "none", firecracker: "none" },
+  volumes: [],
+  instances: [],
+  checkpoints: [],
+  exports: [],
+  message
+})
+
+const place = Effect.map(temporaryDirectory, (root) => {
+  const stateDir = path.join(root, "state")
+  return { stateDir, file: path.join(stateDir, "reported.json") }
+})
+
+describe("the report as a file", () => {
+  it.live("is what was written last, for every user of the host to read, alone in its directory", () =>
+    Effect.gen(function* () {
+      const { stateDir, file } = yield* place
+      const former = process.umask(0o077)
+      yield* Reporter.use((reporter) =>
+        reporter.write(report("one")).pipe(Effect.andThen(reporter.write(report("two €"))))
+      ).pipe(
+        Effect.provide(layerFileReporter({ stateDir })),
+        Effect.ensuring(Effect.sync(() => process.umask(former)))
+      )
+      assert.deepStrictEqual(
+        JSON.parse(yield* Effect.promise(() => fs.readFile(file, "utf8"))),
+        report("two €")
+      )
+      assert.strictEqual((yield* Effect.promise(() => fs.stat(file))).mode & 0o777, 0o644)
+      assert.deepStrictEqual(yield* Effect.promise(() => fs.readdir(stateDir)), ["reported.json"])
+    })
+  )
+
+  it.live("is whole whenever it is read, though it is written all the time by many", () =>
+    Effect.gen(function* () {
+      const { stateDir, file } = yield* place
+      yield* Effect.gen(function* () {
+        const reporter = yield* Reporter
+        yield* reporter.write(report("first"))
+        const writing = yield* Effect.forkChild(
+          Effect.forEach(
+            Array.from({ length: 60 }),
+            (_, n) => reporter.write(report(`${n}`.repeat(100_000 * (1 + (n % 2))))),
+            { concurrency: 4, discard: true }
+          )
+        )
+        let reads = 0
+        while (writing.pollUnsafe() === undefined) {
+          const text = yield* Effect.promise(() => fs.readFile(file, "utf8"))
+          assert.strictEqual(JSON.parse(text).hostId, "h")
+          reads += 1
+        }
+        yield* Fiber.join(writing)
+        assert.isAbove(reads, 1)
+      }).pipe(Effect.provide(layerFileReporter({ stateDir })))
+    })
+  )
+
+  it.live("says why it cannot be written, and is written again when it can", () =>
+    Effect.gen(function* () {
+      const { stateDir, file } = yield* place
+      yield* Effect.gen(function* () {
+        const reporter = yield* Reporter
+        yield* Effect.promise(() => fs.mkdir(file))
+        const error = yield* Effect.flip(reporter.write(report("x")))
+        assert.strictEqual(error.message, `the report ${file} cannot be written: ${file} is a directory`)
+        yield* Effect.promise(() => fs.rmdir(file))
+        yield* reporter.write(report("x"))
+      }).pipe(Effect.provide(layerFileReporter({ stateDir })))
+      assert.deepStrictEqual(yield* Effect.promise(() => fs.readdir(stateDir)), ["reported.json"])
+    })
+  )
+})
