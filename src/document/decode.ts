@@ -2,8 +2,9 @@
 import { Result, Schema } from "effect"
 import { sameJson } from "./difference.ts"
 import { positionsOf, readJson } from "./json-reader.ts"
-import { type Disclosure, fieldName, type Path, type Problem, problemsOf, quote } from "./problems.ts"
-import { ruleProblems, toPointer } from "./rules.ts"
+import { type Disclosure, fieldName, type Path, type Problem, problemsOf } from "./problems.ts"
+import { quote } from "./quote.ts"
+import { ruleProblems, toPointer, variableNameProblems } from "./rules.ts"
 import {
   DesiredCheckpoint,
   DesiredExport,
@@ -143,7 +144,10 @@ const decodePart = (
     if (Result.isSuccess(decoded)) return decoded.success
     const whole = isWide(item) ? decoded : all(item)
     const failure = Result.isFailure(whole) ? whole.failure : decoded.failure
-    problems.push(...problemsOf(failure.issue, item, disclosure, [part, index]))
+    problems.push(
+      ...variableNameProblems(item, [part, index]),
+      ...problemsOf(failure.issue, item, disclosure, [part, index])
+    )
     return undefined
   })
 }

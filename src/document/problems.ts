@@ -5,6 +5,7 @@
 import { type SchemaAST, SchemaIssue } from "effect"
 import { allowed, allowedString, alternatives, discriminator } from "./allowed.ts"
 import { nearestName } from "./nearest.ts"
+import { MAX_SHOWN, quote } from "./quote.ts"
 
 /** Keys and indices from the root to a value. */
 export type Path = ReadonlyArray<string | number>
@@ -27,17 +28,6 @@ export interface Disclosure {
   readonly describe?: (value: unknown) => string | undefined
   /** What an object is called, with its article. */
   readonly object: string
-}
-
-const MAX_SHOWN = 60
-
-/** At most 60 code points of a text, quoted as JSON. */
-export const quote = (text: string): string => {
-  // Cut before it is taken apart: the text may be megabytes long.
-  const points = Array.from(text.slice(0, 2 * MAX_SHOWN + 2))
-  return points.length <= MAX_SHOWN
-    ? JSON.stringify(text)
-    : `${JSON.stringify(points.slice(0, MAX_SHOWN).join(""))}…`
 }
 
 const countOf = (n: number, noun: string) => `${n} ${noun}${n === 1 ? "" : "s"}`
@@ -164,6 +154,10 @@ export const problemsOf = (
         return [wrong(path, value, allow(issue.ast), !isContainer(issue.ast))]
       case "UnexpectedKey":
         return [{ path, at: "key", message: unknownKey(issue, path) }]
+      case "InvalidValue": {
+        const { message } = issue.annotations ?? {}
+        return [{ path, at: "value", message: String(message ?? `${disclosure.name(path)} is not allowed`) }]
+      }
       case "Encoding":
         return visit(issue.issue, ast, path, value)
       default: {

@@ -27,6 +27,8 @@ export const REFERENCES_PATTERN = new RegExp(
 
 /** Why a value is refused: the first reference to a name that the host does not fill in. Never the value itself. */
 export const referenceProblem = (value: string): string | undefined => {
+  // Most values refer to nothing, and this is asked of every one.
+  if (!value.includes("$NIBRUN_") && !value.includes("${NIBRUN_")) return undefined
   const unknown = referencesIn(value).find((name) => !isKnown(name))
   return unknown === undefined
     ? undefined

@@ -3,15 +3,14 @@
  * they find their problems also where some other part does not decode: what a rule cannot read, it skips.
  */
 import type { Path, Problem } from "./problems.ts"
-import { quote } from "./problems.ts"
-import { VARIABLE_NAME } from "./schema.ts"
+import { quote } from "./quote.ts"
+import { variableNameProblem } from "./variables.ts"
 
 type Json = unknown
 
+// No key that is asked for is a property that every object has, and a list has none of them.
 const field = (value: Json, key: string): Json =>
-  typeof value === "object" && value !== null && !Array.isArray(value) && Object.hasOwn(value, key)
-    ? (value as Readonly<Record<string, Json>>)[key]
-    : undefined
+  typeof value === "object" && value !== null ? (value as Readonly<Record<string, Json>>)[key] : undefined
 
 const text = (value: Json, key: string): string | undefined => {
   const found = field(value, key)
@@ -27,7 +26,7 @@ const list = (value: Json, key: string): ReadonlyArray<Json> => {
 export const toPointer = (path: Path): string =>
   path.map((key) => `/${String(key).replaceAll("~", "~0").replaceAll("/", "~1")}`).join("")
 
-type Report = (path: Path, message: string, at?: Problem["at"]) => void
+type Report = (path: Path, message: string) => void
 
 const duplicateIds = (document: Json, collection: string, key: string, report: Report) => {
   const first = new Map<string, number>()
@@ -45,28 +44,30 @@ const duplicateIds = (document: Json, collection: string, key: string, report: R
 }
 
 const duplicateHostnames = (document: Json, report: Report) => {
-  const first = new Map<string, Path>()
+  const place = (index: number, position: number) => ["instances", index, "hostnames", position, "hostname"]
+  const first = new Map<string, readonly [index: number, position: number]>()
   list(document, "instances").forEach((instance, index) => {
     list(instance, "hostnames").forEach((entry, position) => {
       const hostname = text(entry, "hostname")
       if (hostname === undefined) return
       const earlier = first.get(hostname)
-      const path = ["instances", index, "hostnames", position, "hostname"]
-      if (earlier === undefined) first.set(hostname, path)
-      else report(path, `hostname ${quote(hostname)} is named twice: ${toPointer(earlier)} has it already`)
+      if (earlier === undefined) first.set(hostname, [index, position])
+      else
+        report(
+          place(index, position),
+          `hostname ${quote(hostname)} is named twice: ${toPointer(place(...earlier))} has it already`
+        )
     })
   })
 }
 
-/** Whose each volume is: all the apps that a volume's entries name, so that a duplicate is reported only as one. */
-const ownersOf = (document: Json): ReadonlyMap<string, ReadonlySet<string | undefined>> => {
-  const owners = new Map<string, Set<string | undefined>>()
+/** Whose each volume is. A volume that is named twice may be either's: that it is named twice is reported already. */
+const ownersOf = (document: Json): ReadonlyMap<string, ReadonlyArray<string | undefined>> => {
+  const owners = new Map<string, ReadonlyArray<string | undefined>>()
   for (const volume of list(document, "volumes")) {
     const volumeId = text(volume, "volumeId")
     if (volumeId === undefined) continue
-    const apps = owners.get(volumeId)
-    if (apps === undefined) owners.set(volumeId, new Set([text(volume, "appId")]))
-    else apps.add(text(volume, "appId"))
+    owners.set(volumeId, [...(owners.get(volumeId) ?? []), text(volume, "appId")])
   }
   return owners
 }
@@ -77,28 +78,30 @@ const references = (document: Json, report: Report) => {
   // A volume whose id cannot be read may be the one that is meant.
   const allNamed = list(document, "volumes").every((volume) => text(volume, "volumeId") !== undefined)
 
-  const belongs = (path: Path, what: string, volumeId: string, appId: string | undefined) => {
+  const isOthers = (volumeId: string, appId: string | undefined) => {
     const apps = owners.get(volumeId)
-    if (apps === undefined || appId === undefined || apps.has(appId) || apps.has(undefined)) return
-    const [owner] = apps
-    report(
-      path,
-      `${what} volume ${quote(volumeId)} belongs to app ${quote(owner ?? "")}, not to ${quote(appId)}`
-    )
+    return apps !== undefined && appId !== undefined && !apps.includes(appId) && !apps.includes(undefined)
   }
+  const belonging = (what: string, volumeId: string, appId: string | undefined) =>
+    `the ${what}'s volume ${quote(volumeId)} belongs to app ${quote(owners.get(volumeId)?.[0] ?? "")}, not to ${quote(appId ?? "")}`
 
   list(document, "instances").forEach((instance, index) => {
     const volumeId = text(instance, "volumeId")
     if (volumeId === undefined) return
-    const path = ["instances", index, "volumeId"]
+    const appId = text(instance, "appId")
     if (allNamed && !owners.has(volumeId))
-      report(path, `volumeId ${quote(volumeId)} is not among the volumes of this document`)
-    belongs(path, "the instance's", volumeId, text(instance, "appId"))
+      report(
+        ["instances", index, "volumeId"],
+        `volumeId ${quote(volumeId)} is not among the volumes of this document`
+      )
+    else if (isOthers(volumeId, appId))
+      report(["instances", index, "volumeId"], belonging("instance", volumeId, appId))
   })
   list(document, "exports").forEach((entry, index) => {
     const volumeId = text(entry, "volumeId")
-    if (volumeId !== undefined)
-      belongs(["exports", index, "volumeId"], "the export's", volumeId, text(entry, "appId"))
+    const appId = text(entry, "appId")
+    if (volumeId !== undefined && isOthers(volumeId, appId))
+      report(["exports", index, "volumeId"], belonging("export", volumeId, appId))
   })
 }
 
@@ -123,36 +126,25 @@ const activation = (document: Json, report: Report) => {
   })
 }
 
-const environmentNames = (document: Json, report: Report) => {
-  const check = (environment: Json, path: Path) => {
-    if (typeof environment !== "object" || environment === null || Array.isArray(environment)) return
-    for (const name of Object.keys(environment))
-      if (!VARIABLE_NAME.test(name))
-        report(
-          [...path, name],
-          `${quote(name)} is not a variable's name: a letter or '_', then letters, digits and '_'`,
-          "key"
-        )
-  }
-  list(document, "instances").forEach((instance, index) => {
-    check(field(field(field(instance, "config"), "command"), "environment"), [
-      "instances",
-      index,
-      "config",
-      "command",
-      "environment"
-    ])
-  })
-  list(document, "exports").forEach((entry, index) => {
-    check(field(entry, "environment"), ["exports", index, "environment"])
+/**
+ * The variables of an instance or export whose names are none. The schema says so too, but only when all the
+ * values are fine.
+ */
+export const variableNameProblems = (item: unknown, path: Path): ReadonlyArray<Problem> => {
+  const keys = field(item, "config") === undefined ? ["environment"] : ["config", "command", "environment"]
+  const environment = keys.reduce(field, item)
+  if (typeof environment !== "object" || environment === null || Array.isArray(environment)) return []
+  return Object.keys(environment).flatMap((name): ReadonlyArray<Problem> => {
+    const message = variableNameProblem(name)
+    return message === undefined ? [] : [{ path: [...path, ...keys, name], message, at: "key" }]
   })
 }
 
 /** The first `limit` problems between the parts of a document, of which only needs to be known that it is JSON. */
 export const ruleProblems = (document: unknown, limit: number): ReadonlyArray<Problem> => {
   const problems: Array<Problem> = []
-  const report: Report = (path, message, at = "value") => {
-    if (problems.length < limit) problems.push({ path, message, at })
+  const report: Report = (path, message) => {
+    if (problems.length < limit) problems.push({ path, message, at: "value" })
   }
   duplicateIds(document, "volumes", "volumeId", report)
   duplicateIds(document, "instances", "appId", report)
@@ -161,6 +153,5 @@ export const ruleProblems = (document: unknown, limit: number): ReadonlyArray<Pr
   duplicateHostnames(document, report)
   references(document, report)
   activation(document, report)
-  environmentNames(document, report)
   return problems
 }

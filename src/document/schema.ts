@@ -6,6 +6,7 @@
  */
 import { Schema } from "effect"
 import { REFERENCES_PATTERN, referenceProblem } from "./references.ts"
+import { VARIABLE_NAME, variableNameProblem } from "./variables.ts"
 
 /** What a field says, beside what its type says; for the JSON Schema. */
 const about =
@@ -189,12 +190,22 @@ export const TenantValue = Schema.String.check(
     "Handed to the app as it stands, but for `$NIBRUN_HOSTNAME` and `$NIBRUN_HTTP_PORT`, with or without braces, which are filled in. Any other `$NIBRUN_` reference is refused."
 })
 
-/** What an environment variable may be called. */
-export const VARIABLE_NAME = /^[A-Za-z_][A-Za-z0-9_]*$/u
+const badNames = (environment: Readonly<Record<string, string>>) => {
+  const problems: Array<{ readonly path: ReadonlyArray<string>; readonly issue: string }> = []
+  for (const name in environment) {
+    const issue = variableNameProblem(name)
+    if (issue !== undefined) problems.push({ path: [name], issue })
+  }
+  return problems.length === 0 ? undefined : problems
+}
 
 // The names are a check of their own: a record whose key schema has a pattern drops the keys that do not match.
 export const TenantEnvironment = Schema.Record(Schema.String, TenantValue)
-  .check(Schema.isPropertyNames(Schema.String.check(Schema.isPattern(VARIABLE_NAME))))
+  .check(
+    Schema.makeFilter(badNames, {
+      toJsonSchema: () => ({ propertyNames: { pattern: VARIABLE_NAME.source } })
+    })
+  )
   .annotate({
     identifier: "TenantEnvironment",
     description: "Environment variables by name: a letter or '_', then letters, digits and '_'."

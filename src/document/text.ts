@@ -5,7 +5,7 @@
 import { Result } from "effect"
 import { readJson } from "./json-reader.ts"
 import type { Path } from "./problems.ts"
-import { quote } from "./problems.ts"
+import { quote } from "./quote.ts"
 
 /** The largest document that is read, in bytes: 64 MiB. */
 export const MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
