@@ -1,5 +1,6 @@
 /** Scripts of the tests that run in a process of their own, to be killed. */
 import { type ChildProcess, spawn } from "node:child_process"
+import * as fs from "node:fs/promises"
 import { Effect } from "effect"
 
 /** Starts a TypeScript file with this very Node; killed with the scope if it still runs. Its stderr is the test's. */
@@ -35,3 +36,9 @@ export const untilLine = (
       resume(Effect.die(new Error(`the script ended with ${code} before the line: ${text}`)))
     )
   })
+
+/** Whether the process still runs; one that has ended and waits for its parent does not. */
+export const isRunning = (pid: number): Effect.Effect<boolean> =>
+  Effect.promise(() => fs.readFile(`/proc/${pid}/stat`, "utf8").catch(() => "")).pipe(
+    Effect.map((stat) => stat !== "" && !/\) [ZX] /u.test(stat))
+  )
