@@ -1,6 +1,7 @@
 /** Links of a `FakeHost`: the addresses of the user network, and a note of what is attached. */
 import { Effect, Layer } from "effect"
-import { SLOT_PREFIX_LENGTH, slotAddresses } from "../../src/network/addresses.ts"
+import { slotAddresses } from "../../src/network/addresses.ts"
+import { userLink } from "../../src/network/user-link.ts"
 import { Network, NetworkError } from "../../src/services/Network.ts"
 import type { FakeHost } from "./FakeHost.ts"
 
@@ -12,19 +13,8 @@ export const layerNetwork = (host: FakeHost) =>
     return Network.of({
       attach: (slot, ports) =>
         take({ step: "attach", subject: `slot ${slot}`, ports }, failed(slot)).pipe(
-          Effect.map(() => {
-            setLink(slot, ports)
-            const addresses = slotAddresses(slot)
-            return {
-              kind: "user" as const,
-              mac: addresses.mac,
-              guestAddress: addresses.guest,
-              hostAddress: addresses.host,
-              prefixLength: SLOT_PREFIX_LENGTH,
-              ports: [...ports],
-              reachAddress: addresses.loopback
-            }
-          })
+          Effect.andThen(Effect.fromResult(userLink(slot, ports))),
+          Effect.tap((link) => Effect.sync(() => setLink(slot, link.ports)))
         ),
       detach: (slot) =>
         take({ step: "detach", subject: `slot ${slot}` }, failed(slot)).pipe(
