@@ -16,6 +16,8 @@ const server = (talk: (socket: Socket) => void) =>
           socket.on("error", () => undefined)
           socket.on("close", () => sockets.delete(socket))
           talk(socket)
+          // a socket that nobody reads never learns that the other end has gone
+          socket.resume()
         })
         listening.listen(0, "127.0.0.1", () => {
           const address = listening.address()
