@@ -52,6 +52,6 @@ export const defaultTimeouts: Timeouts = {
   upstreamIdle: 4_000,
   upstreamFresh: 1_000,
   linger: 5_000,
-  halfClosed: 60_000,
+  halfClosed: 30_000,
   sweep: 500
 }

@@ -32,7 +32,7 @@ export class OwnPorts {
       if (present?.app === app && present.port === port) return Effect.void
       const wanted = port === undefined ? undefined : { app, port, server: undefined }
       return this.remove(app.appId).pipe(
-        Effect.andThen(wanted === undefined ? Effect.void : this.#add(wanted)),
+        Effect.andThen(Effect.suspend(() => (wanted === undefined ? Effect.void : this.#add(wanted)))),
         Effect.uninterruptible
       )
     })

@@ -189,3 +189,25 @@ export const eventually = <A>(reading: Effect.Effect<A>, holds: (value: A) => bo
       orElse: () => Effect.die(new Error("it never came to hold"))
     })
   )
+
+/** Writes until the kernel takes no more for a while, and gives how much it took. */
+export const writeUntilStuck = (talk: Talk, piece: Buffer, limit: number) =>
+  Effect.callback<number>((resume) => {
+    let written = 0
+    let stuck: NodeJS.Timeout | undefined
+    const pump = () => {
+      clearTimeout(stuck)
+      while (written < limit) {
+        written += piece.length
+        if (!talk.socket.write(piece)) {
+          // nobody reads at the far end: half a second without a drain is the end of it
+          stuck = setTimeout(() => resume(Effect.succeed(written)), 500)
+          return
+        }
+      }
+      resume(Effect.succeed(written))
+    }
+    talk.socket.on("drain", pump)
+    pump()
+    return Effect.sync(() => clearTimeout(stuck))
+  })
