@@ -211,3 +211,22 @@ export const writeUntilStuck = (talk: Talk, piece: Buffer, limit: number) =>
     pump()
     return Effect.sync(() => clearTimeout(stuck))
   })
+
+/** A port of 127.0.0.1 that is free at this moment, and whatever holds it until the scope closes. */
+export const heldPort = Effect.acquireRelease(
+  Effect.callback<{ port: number; release: Effect.Effect<void> }>((resume) => {
+    const server = createServer()
+    server.listen(0, "127.0.0.1", () => {
+      const address = server.address()
+      const port = typeof address === "object" && address !== null ? address.port : 0
+      const release = Effect.callback<void>((done) => {
+        server.close(() => done(Effect.void))
+      })
+      resume(Effect.succeed({ port, release }))
+    })
+  }),
+  ({ release }) => release
+)
+
+/** A port of 127.0.0.1 that is free at this moment. */
+export const freePort = Effect.scoped(heldPort.pipe(Effect.map(({ port }) => port)))

@@ -1,27 +1,18 @@
-import { createServer } from "node:net"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Layer } from "effect"
 import { layer } from "../../../layers/proxy/http/layer.ts"
 import { Proxy } from "../../../src/services/Proxy.ts"
-import { appId, dial, eventually, listenRaw, proxyTo, startProxy, type Talk } from "./harness.ts"
-
-/** A port of 127.0.0.1 that is free at this moment, and whatever holds it until the scope closes. */
-const heldPort = Effect.acquireRelease(
-  Effect.callback<{ port: number; release: Effect.Effect<void> }>((resume) => {
-    const server = createServer()
-    server.listen(0, "127.0.0.1", () => {
-      const address = server.address()
-      const port = typeof address === "object" && address !== null ? address.port : 0
-      const release = Effect.callback<void>((done) => {
-        server.close(() => done(Effect.void))
-      })
-      resume(Effect.succeed({ port, release }))
-    })
-  }),
-  ({ release }) => release
-)
-
-const freePort = Effect.scoped(heldPort.pipe(Effect.map(({ port }) => port)))
+import {
+  appId,
+  dial,
+  eventually,
+  freePort,
+  heldPort,
+  listenRaw,
+  proxyTo,
+  startProxy,
+  type Talk
+} from "./harness.ts"
 
 const answerOf = (talk: Talk, request: string) =>
   Effect.suspend(() => {
