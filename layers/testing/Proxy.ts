@@ -1,7 +1,7 @@
 /** A proxy in memory: it keeps the routes, and answers requests that a test makes up. */
 import { Deferred, Effect, Layer } from "effect"
 import type { AppId } from "../../src/document/schema.ts"
-import { type AppRoute, type AppTraffic, Proxy, type ProxyOutcomes } from "../../src/services/Proxy.ts"
+import { type AppRoute, Proxy, type ProxyOutcomes } from "../../src/services/Proxy.ts"
 
 /** What a caller gets. */
 export type MemoryAnswer =
