@@ -107,10 +107,22 @@ const ensurePackages = (purposes) => {
 // --------------------------------------------------------------------------------------- npm packages
 
 /**
+ * @typedef {{ integrity?: string, optional?: boolean, os?: string[], cpu?: string[], libc?: string[] }} LockedPackage
+ */
+
+/**
+ * The native part of a package for this kind of machine: optional by the lock file's word, but nothing runs without it.
+ *
+ * @param {LockedPackage} entry
+ */
+const isNativePart = ({ os, cpu, libc }) =>
+  os?.includes("linux") && cpu?.includes("x64") && (libc === undefined || libc.includes("glibc"))
+
+/**
  * The packages of a lock file, by folder.
  *
  * @param {string} file
- * @returns {Map<string, { integrity?: string, optional?: boolean }>}
+ * @returns {Map<string, LockedPackage>}
  */
 const lockedPackages = (file) => {
   const lock = JSON.parse(readFileSync(join(root, file), "utf8"))
@@ -125,7 +137,7 @@ const dependenciesInstalled = () => {
     const found = lockedPackages("node_modules/.package-lock.json")
     return (
       [...found].every(([folder, { integrity }]) => wanted.get(folder)?.integrity === integrity) &&
-      [...wanted].every(([folder, { optional }]) => optional || found.has(folder))
+      [...wanted].every(([folder, entry]) => (entry.optional && !isNativePart(entry)) || found.has(folder))
     )
   } catch {
     return false
