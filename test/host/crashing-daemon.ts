@@ -15,7 +15,7 @@ import { LayerImages } from "../../src/services/LayerImages.ts"
 import { Network } from "../../src/services/Network.ts"
 import { VolumeBackend } from "../../src/services/VolumeBackend.ts"
 
-const point = process.env["CRASH_AT"]
+const point = process.env.CRASH_AT
 
 const dieAt = (name: string) =>
   Effect.sync(() => {

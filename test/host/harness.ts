@@ -1,0 +1,226 @@
+/** A real host for a test: the daemon as a child process, driven by its document and read by its report. */
+import { createHash } from "node:crypto"
+import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from "node:fs"
+import * as http from "node:http"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { Effect, Exit, Scope } from "effect"
+import { freePort, type LocalHost, layOut, startDaemon, writeDocument } from "../../scripts/local/host.ts"
+import { awaitReport, instanceOf, readReport } from "../../scripts/local/report.ts"
+import type { HostReport, InstanceReport } from "../../src/report/schema.ts"
+import { buildTenant } from "../tenant/build.ts"
+
+/** Processes that have the text in their command line. */
+export const processesWith = (text: string): ReadonlyArray<number> =>
+  readdirSync("/proc")
+    .filter((name) => /^\d+$/u.test(name) && Number(name) !== process.pid)
+    .filter((pid) => {
+      try {
+        return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(text)
+      } catch {
+        return false // it ended while we looked
+      }
+    })
+    .map(Number)
+
+/** VMMs of a host: QEMU with its runtime directory on the command line. */
+export const vmmsOf = (host: LocalHost): ReadonlyArray<number> =>
+  processesWith(host.runtime).filter((pid) => {
+    try {
+      return readlinkSync(`/proc/${pid}/exe`).includes("qemu")
+    } catch {
+      return false
+    }
+  })
+
+const kill = (pid: number) => {
+  try {
+    process.kill(pid, "SIGKILL")
+  } catch {
+    // it has ended already
+  }
+}
+
+/** A host laid out in a folder of its own; whatever of it still runs is ended with the scope, and the folder removed. */
+export const makeHost = (options: { readonly maxApps?: number } = {}) =>
+  Effect.gen(function* () {
+    const folder = yield* Effect.acquireRelease(
+      Effect.sync(() => mkdtempSync(join(tmpdir(), "nibrunner-host-"))),
+      (path) =>
+        Effect.sync(() => {
+          for (const pid of processesWith(path)) kill(pid)
+          rmSync(path, { recursive: true, force: true })
+        })
+    )
+    const proxyPort = yield* freePort(0)
+    return yield* layOut(folder, { maxApps: options.maxApps ?? 16, proxyPort })
+  })
+
+/** A daemon that is stopped by `stop` (SIGTERM, its end awaited) or ended at once by `kill`. */
+export const runDaemon = (host: LocalHost) =>
+  Effect.gen(function* () {
+    const outer = yield* Effect.scope
+    const scope = yield* Scope.fork(outer)
+    const daemon = yield* startDaemon(host).pipe(Scope.provide(scope))
+    const stop = Scope.close(scope, Exit.void)
+    return {
+      ...daemon,
+      stop,
+      kill: Effect.andThen(
+        Effect.sync(() => kill(daemon.pid)),
+        stop
+      )
+    }
+  })
+
+/** Puts bytes into the host's artifact store and gives their digest. */
+export const putObject = (host: LocalHost, objectKey: string, bytes: Uint8Array): string => {
+  writeFileSync(join(host.artifacts, objectKey), bytes)
+  return createHash("sha256").update(bytes).digest("hex")
+}
+
+export const executableLayer = (digest: string, objectKey = "tenant", destinationPath = "/app/server") => ({
+  kind: "executable",
+  digest,
+  objectKey,
+  destinationPath
+})
+
+/** Puts the test program into the host's store and gives the layer that names it. */
+export const tenantLayer = (host: LocalHost) =>
+  Effect.map(buildTenant, (path) => executableLayer(putObject(host, "tenant", readFileSync(path))))
+
+export interface Changes {
+  readonly deploymentId?: string
+  readonly desiredState?: string
+  readonly args?: ReadonlyArray<string>
+  readonly program?: string
+  readonly environment?: Record<string, string>
+  readonly healthCheck?: Record<string, unknown>
+  readonly restartPolicy?: Record<string, unknown>
+  readonly memoryMib?: number
+  readonly layers?: ReadonlyArray<unknown>
+}
+
+/** An instance of the test program, as it stands in a document. */
+export const instance = (appId: string, layer: unknown, changes: Changes = {}) => ({
+  appId,
+  deploymentId: changes.deploymentId ?? "dep-1",
+  volumeId: `${appId}-vol`,
+  desiredState: changes.desiredState ?? "running",
+  layers: changes.layers ?? [layer],
+  hostnames: [{ hostname: `${appId}.example.com`, kind: "platform" }],
+  config: {
+    httpPort: 3000,
+    command: {
+      program: changes.program ?? "/app/server",
+      args: changes.args ?? [],
+      workingDirectory: "/app/data",
+      environment: changes.environment ?? {}
+    },
+    resources: { vcpuCount: 1, memoryMib: changes.memoryMib ?? 128 },
+    healthCheck: changes.healthCheck ?? {
+      kind: "http",
+      path: "/",
+      intervalMs: 1000,
+      timeoutMs: 5000,
+      gracePeriodMs: 60_000,
+      healthyThreshold: 1,
+      unhealthyThreshold: 3
+    },
+    restartPolicy: {
+      maxRestarts: 3,
+      initialBackoffMs: 100,
+      maxBackoffMs: 1000,
+      backoffFactor: 2,
+      resetAfterMs: 600_000,
+      ...changes.restartPolicy
+    }
+  }
+})
+
+export const volume = (appId: string, changes: Record<string, unknown> = {}) => ({
+  volumeId: `${appId}-vol`,
+  appId,
+  sizeBytes: 64 * 2 ** 20,
+  desiredState: "present",
+  ...changes
+})
+
+export const document = (volumes: ReadonlyArray<unknown>, instances: ReadonlyArray<unknown>) => ({
+  hostId: "host-1",
+  volumes,
+  instances,
+  checkpoints: [],
+  exports: []
+})
+
+/** Replaces the document, and gives the time from which on the report may speak of it. */
+export const put = (host: LocalHost, desired: unknown) => Effect.as(writeDocument(host, desired), undefined)
+
+const limit = "4 minutes"
+
+/** Waits until the report says of the app what the test waits for. */
+export const awaitInstance = (
+  host: LocalHost,
+  appId: string,
+  what: string,
+  condition: (instance: InstanceReport) => boolean
+) =>
+  awaitReport(
+    host,
+    `${appId}: ${what}`,
+    0,
+    (report) => {
+      const found = instanceOf(report, appId)
+      return found !== undefined && condition(found) ? found : undefined
+    },
+    limit
+  ).pipe(
+    Effect.tapError(() =>
+      Effect.ignore(
+        Effect.flatMap(readReport(host), (report) => Effect.logError(JSON.stringify(report.instances)))
+      )
+    )
+  )
+
+export const awaitState = (host: LocalHost, appId: string, state: InstanceReport["state"]) =>
+  awaitInstance(host, appId, state, (found) => found.state === state)
+
+export const awaitHost = (host: LocalHost, what: string, condition: (report: HostReport) => boolean) =>
+  awaitReport(host, what, 0, (report) => (condition(report) ? report : undefined), limit)
+
+export interface Answer {
+  readonly status: number
+  readonly body: string
+}
+
+/** One request on a connection of its own, through the proxy. */
+export const request = (host: LocalHost, appId: string, path = "/"): Effect.Effect<Answer, Error> =>
+  Effect.callback<Answer, Error>((resume) => {
+    const sent = http.get(
+      {
+        host: "127.0.0.1",
+        port: host.proxyPort,
+        path,
+        headers: { host: `${appId}.example.com` },
+        agent: false
+      },
+      (response) => {
+        let body = ""
+        response.setEncoding("utf8")
+        response.on("data", (chunk: string) => {
+          body += chunk
+        })
+        response.on("end", () => resume(Effect.succeed({ status: response.statusCode ?? 0, body })))
+        response.on("error", (error) => resume(Effect.fail(error)))
+      }
+    )
+    sent.on("error", (error) => resume(Effect.fail(error)))
+    return Effect.sync(() => sent.destroy())
+  }).pipe(
+    Effect.timeoutOrElse({
+      duration: "60 seconds",
+      orElse: () => Effect.fail(new Error("no answer in a minute"))
+    })
+  )
