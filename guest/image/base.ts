@@ -1,9 +1,19 @@
 /** The Debian that every app's root stands on: as Debian's slim image, with libstdc++ and CA certificates. */
-import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync
+} from "node:fs"
 import { join } from "node:path"
 import { run } from "./run.ts"
 
-export const SUITE = "bookworm"
+const SUITE = "bookworm"
+/** 2023-06-10, the day of Debian 12: every time in the base. */
+const EPOCH = 1_686_355_200
 const INCLUDED = ["libstdc++6", "ca-certificates"]
 
 /** What Debian's slim image leaves out; copyright files stay. */
@@ -38,8 +48,7 @@ const tidy = (root: string) => {
   writeFileSync(join(root, "etc/hosts"), "127.0.0.1 localhost\n::1 localhost\n")
 }
 
-/** Gives the version of the Debian release, for instance `12.11`. The same packages make the same bytes. */
-export const buildBase = (work: string, image: string, epoch: number): string => {
+const build = (work: string, image: string) => {
   const root = join(work, "base")
   run(
     "mmdebstrap",
@@ -52,14 +61,33 @@ export const buildBase = (work: string, image: string, epoch: number): string =>
       SUITE,
       root
     ],
-    { env: { SOURCE_DATE_EPOCH: String(epoch) } }
+    { env: { SOURCE_DATE_EPOCH: String(EPOCH) } }
   )
   tidy(root)
   run("mksquashfs", [
     root,
     image,
     ...["-comp", "lz4", "-Xhc", "-b", "128K", "-noappend", "-no-progress", "-quiet"],
-    ...["-mkfs-time", String(epoch), "-all-time", String(epoch)]
+    ...["-mkfs-time", String(EPOCH), "-all-time", String(EPOCH)]
   ])
   return readFileSync(join(root, "etc/debian_version"), "utf8").trim()
+}
+
+/**
+ * Writes the base's image and gives the version of its Debian release, for instance `12.11`. The same packages make
+ * the same bytes, so it is gathered once per `version` of what it is made of and kept in `cache`.
+ */
+export const cachedBase = (image: string, cache: string, version: string, work: string): string => {
+  const kept = join(cache, `${version}.squashfs`)
+  const release = join(cache, `${version}.release`)
+  if (!existsSync(release)) {
+    rmSync(cache, { recursive: true, force: true })
+    mkdirSync(cache, { recursive: true })
+    const fresh = join(work, "base.squashfs")
+    const debianVersion = build(work, fresh)
+    copyFileSync(fresh, kept)
+    writeFileSync(release, debianVersion)
+  }
+  copyFileSync(kept, image)
+  return readFileSync(release, "utf8")
 }

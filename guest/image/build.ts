@@ -6,6 +6,7 @@
  * As root, on Debian, in a folder beside the output, renamed into place when whole. When nothing that the image
  * is made of has changed, it ends at once.
  */
+import { spawnSync } from "node:child_process"
 import { createHash } from "node:crypto"
 import {
   existsSync,
@@ -18,12 +19,12 @@ import {
   statSync,
   writeFileSync
 } from "node:fs"
-import { dirname, join, resolve } from "node:path"
+import { basename, dirname, join, resolve } from "node:path"
 import { parseArgs } from "node:util"
 import type { GuestImageManifest } from "../../src/services/GuestImage.ts"
-import { buildBase } from "./base.ts"
+import { cachedBase } from "./base.ts"
 import { characterDevice, directory, file, newcArchive } from "./cpio.ts"
-import { inputsVersion, packageVersions } from "./inputs.ts"
+import { baseVersion, inputsVersion, packageVersions } from "./inputs.ts"
 import { unpackKernel } from "./kernel.ts"
 import { orderedModules } from "./modules.ts"
 import { run } from "./run.ts"
@@ -31,15 +32,15 @@ import { run } from "./run.ts"
 const guestDirectory = dirname(import.meta.dirname)
 const checkout = dirname(guestDirectory)
 
-/** 2023-06-10, the day of Debian 12: every time in the image. */
-const EPOCH = 1_686_355_200
-
 const FILES = {
   kernel: "vmlinux",
   initramfs: "initramfs",
   base: "base.squashfs",
   tscProbe: "tsc-khz"
 } as const
+
+/** Set in the environment of a build that holds the lock. */
+const LOCKED = "NIBRUNNER_IMAGE_LOCKED"
 
 const step = <A>(name: string, work: () => A): A => {
   const started = performance.now()
@@ -107,16 +108,26 @@ const readVersion = (output: string): string | undefined => {
   }
 }
 
-/** The new folder takes the old one's place; the old one is deleted after. */
+/** The new folder takes the old one's place, whole and on the disk; the old one is deleted after. */
 const install = (image: string, output: string) => {
-  const old = `${output}.old-${process.pid}`
+  run("sync", [...readdirSync(image).map((name) => join(image, name)), image])
+  const old = `${output}.building-old`
   if (existsSync(output)) renameSync(output, old)
   renameSync(image, output)
+  run("sync", [dirname(output)])
   rmSync(old, { recursive: true, force: true })
 }
 
-const build = (output: string, version: string) => {
-  mkdirSync(dirname(output), { recursive: true })
+/** What builds that were killed have left. */
+const removeLeftovers = (output: string) => {
+  const prefix = `${basename(output)}.building-`
+  for (const name of readdirSync(dirname(output)).filter((entry) => entry.startsWith(prefix))) {
+    rmSync(join(dirname(output), name), { recursive: true, force: true })
+  }
+}
+
+const build = (output: string, version: string, versions: ReadonlyMap<string, string>) => {
+  removeLeftovers(output)
   const work = mkdtempSync(`${output}.building-`)
   try {
     const image = join(work, "image")
@@ -134,7 +145,7 @@ const build = (output: string, version: string) => {
       compile([join(import.meta.dirname, "tsc-khz.c")], join(image, FILES.tscProbe))
     })
     const debianVersion = step("gather and pack the Debian base", () =>
-      buildBase(work, join(image, FILES.base), EPOCH)
+      cachedBase(join(image, FILES.base), join(checkout, ".cache/guest-base"), baseVersion(versions), work)
     )
     const manifest: GuestImageManifest = {
       version,
@@ -155,15 +166,24 @@ const build = (output: string, version: string) => {
 const main = () => {
   const { values } = parseArgs({ options: { out: { type: "string" }, force: { type: "boolean" } } })
   const output = resolve(values.out ?? join(checkout, ".nibrunner/guest"))
-  const version = inputsVersion(guestDirectory, packageVersions())
+  const versions = packageVersions()
+  const version = inputsVersion(guestDirectory, versions)
   if (values.force !== true && readVersion(output) === version) {
     console.log(`guest image ${version} is up to date in ${output}`)
     return
   }
   if (process.getuid?.() !== 0)
     throw new Error("the guest image is built as root: files of its base are root's")
+  mkdirSync(dirname(output), { recursive: true })
+  if (process.env[LOCKED] === undefined) {
+    // One build at a time: whoever comes second waits, and finds the image up to date.
+    const again = [`${output}.lock`, process.execPath, ...process.execArgv, ...process.argv.slice(1)]
+    const { status } = spawnSync("flock", again, { stdio: "inherit", env: { ...process.env, [LOCKED]: "1" } })
+    process.exitCode = status ?? 1
+    return
+  }
   console.log(`building guest image ${version} into ${output}`)
-  step("all of it", () => build(output, version))
+  step("all of it", () => build(output, version, versions))
 }
 
 try {

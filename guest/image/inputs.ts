@@ -30,15 +30,29 @@ export const packageVersions = (): ReadonlyMap<string, string> => {
   return versions
 }
 
-/** 16 hex digits that change with every source under `guest/` and every package version. */
-export const inputsVersion = (guestDirectory: string, versions: ReadonlyMap<string, string>): string => {
+const versionOf = (
+  directory: string,
+  paths: ReadonlyArray<string>,
+  versions: ReadonlyMap<string, string>
+): string => {
   const hash = createHash("sha256")
-  for (const path of ["init", "image"].flatMap((name) => sources(join(guestDirectory, name)))) {
+  for (const path of paths)
     hash
-      .update(`${relative(guestDirectory, path)}\0`)
+      .update(`${relative(directory, path)}\0`)
       .update(readFileSync(path))
       .update("\0")
-  }
   for (const [name, version] of versions) hash.update(`${name}=${version}\0`)
   return hash.digest("hex").slice(0, 16)
 }
+
+/** 16 hex digits that change with every source under `guest/` and every package version. */
+export const inputsVersion = (guestDirectory: string, versions: ReadonlyMap<string, string>): string =>
+  versionOf(
+    guestDirectory,
+    ["init", "image"].flatMap((name) => sources(join(guestDirectory, name))),
+    versions
+  )
+
+/** The same for the base alone. */
+export const baseVersion = (versions: ReadonlyMap<string, string>): string =>
+  versionOf(import.meta.dirname, [join(import.meta.dirname, "base.ts")], versions)

@@ -1,6 +1,6 @@
 /*
- * PID 1 of the guest. Loads what the kernel needs to see the machine's devices, talks to the host, makes the
- * root that the host describes, and runs the program in it.
+ * PID 1 of the guest. Loads what the kernel needs to see the machine's devices, talks to the host, makes the root
+ * that the host describes, and runs the program in it.
  */
 #include "net.h"
 #include "program.h"
@@ -12,7 +12,6 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mount.h>
@@ -25,44 +24,41 @@
 
 #define CHANNEL_NAME "nibrunner.guest"
 enum { CONSOLE_GRACE_MS = 10000 };
-enum tag { TAG_CHANNEL, TAG_SIGNALS, TAG_STDOUT, TAG_STDERR, TAG_EXECUTED, TAG_PROBE };
+enum tag { CHANNEL_TAG, SIGNALS_TAG, STDOUT_TAG, STDERR_TAG, EXECUTED_TAG, PROBE_TAG };
 
-void say(const char *format, ...)
-{
+void say(const char *format, ...) {
 	char line[MAX_REASON_BYTES + 64] = "nibrunner: ";
 	size_t start = strlen(line);
 	va_list arguments;
-
 	va_start(arguments, format);
 	vsnprintf(line + start, sizeof line - start - 1, format, arguments);
 	va_end(arguments);
 	strcat(line, "\n");
+	/* The console is all there is to complain on. */
 	if (write(2, line, strlen(line)) < 0)
 		return;
 }
 
-static uint64_t now_ms(void)
-{
-	struct timespec now;
+const char *sentence(const char *format, ...) {
+	static char text[MAX_REASON_BYTES];
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof text, format, arguments);
+	va_end(arguments);
+	return text;
+}
 
+static uint64_t now_ms(void) {
+	struct timespec now;
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-void machine_end(void)
-{
-	program_kill();
-	root_unmount();
-	/* Not power off: a machine without ACPI would only halt, while a reset ends every VMM that we run under. */
-	reboot(RB_AUTOBOOT);
-}
-
-static void open_console(void)
-{
+static void open_console(void) {
 	mount("dev", "/dev", "devtmpfs", MS_NOSUID, "mode=0755");
 	mount("proc", "/proc", "proc", 0, NULL);
 	mount("sys", "/sys", "sysfs", 0, NULL);
-	int console = open("/dev/console", O_WRONLY | O_NOCTTY);
+	int console = open("/dev/console", O_WRONLY | O_NOCTTY | O_NONBLOCK);
 	if (console < 0)
 		console = open("/dev/null", O_RDWR);
 	for (int fd = 0; fd < 3; fd++)
@@ -72,64 +68,45 @@ static void open_console(void)
 }
 
 /* /modules/list names files in the order that their dependencies ask; what is loaded is not needed again. */
-static void load_modules(void)
-{
+static void load_modules(void) {
 	char name[64], path[80];
 	FILE *list = fopen("/modules/list", "re");
-
-	if (!list) {
+	if (!list)
 		say("there is no list of modules: %s", strerror(errno));
-		return;
-	}
-	while (fscanf(list, "%63s", name) == 1) {
+	while (list && fscanf(list, "%63s", name) == 1) {
 		snprintf(path, sizeof path, "/modules/%s", name);
 		int fd = open(path, O_RDONLY | O_CLOEXEC);
-		if (fd < 0 || (syscall(SYS_finit_module, fd, "", 0) && errno != EEXIST))
+		if (fd < 0 || syscall(SYS_finit_module, fd, "", 0))
 			say("module %s cannot be loaded: %s", name, strerror(errno));
-		if (fd >= 0)
-			close(fd);
+		close(fd);
 		unlink(path);
 	}
-	fclose(list);
-}
-
-static void set_kernel(const char *path, const char *value)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
-
-	if (fd < 0 || write(fd, value, strlen(value)) < 0)
-		say("%s cannot be set: %s", path, strerror(errno));
-	if (fd >= 0)
-		close(fd);
+	if (list)
+		fclose(list);
 }
 
 /* The channel's device, once the host's side has told its name; -1 until then. */
-static int open_channel(void)
-{
+static int open_channel(void) {
 	char path[300], name[sizeof CHANNEL_NAME + 1];
 	DIR *ports = opendir("/sys/class/virtio-ports");
 	int channel = -1;
-
 	for (struct dirent *port; ports && channel < 0 && (port = readdir(ports));) {
 		snprintf(path, sizeof path, "/sys/class/virtio-ports/%s/name", port->d_name);
 		FILE *file = fopen(path, "re");
-		if (!file)
-			continue;
-		if (fscanf(file, "%16s", name) == 1 && strcmp(name, CHANNEL_NAME) == 0) {
+		if (file && fscanf(file, "%16s", name) == 1 && strcmp(name, CHANNEL_NAME) == 0) {
 			snprintf(path, sizeof path, "/dev/%s", port->d_name);
 			channel = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
 		}
-		fclose(file);
+		if (file)
+			fclose(file);
 	}
 	if (ports)
 		closedir(ports);
 	return channel;
 }
 
-static int wait_for_channel(void)
-{
+static int wait_for_channel(void) {
 	int channel;
-
 	for (int tries = 1; (channel = open_channel()) < 0; tries++) {
 		if (tries % 10000 == 0)
 			say("still no virtio port named %s", CHANNEL_NAME);
@@ -138,14 +115,19 @@ static int wait_for_channel(void)
 	return channel;
 }
 
-const char *machine_prepare(const struct boot_spec *spec)
-{
+static void set_kernel(const char *path, const char *value) {
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || write(fd, value, strlen(value)) < 0)
+		say("%s cannot be set: %s", path, strerror(errno));
+	close(fd);
+}
+
+const char *machine_prepare(const struct boot_spec *spec) {
 	struct timespec time = { (time_t)(spec->host_time_ms / 1000), (long)(spec->host_time_ms % 1000) * 1000000 };
 	const char *failure;
-
-	clock_settime(CLOCK_REALTIME, &time);
-	sethostname(spec->hostname, strlen(spec->hostname));
-	/* The program has the machine for itself: it may listen on any port, and no namespace gives it more rights. */
+	if (clock_settime(CLOCK_REALTIME, &time) || sethostname(spec->hostname, strlen(spec->hostname)))
+		return sentence("clock and hostname cannot be set: %s", strerror(errno));
+	/* The program has the machine for itself: it may listen on any port. No namespace may give it more rights. */
 	set_kernel("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
 	set_kernel("/proc/sys/user/max_user_namespaces", "0");
 	if ((failure = net_configure(spec)) || (failure = root_mount(spec)))
@@ -153,11 +135,16 @@ const char *machine_prepare(const struct boot_spec *spec)
 	return root_furnish(spec);
 }
 
-/* Reads what the host has sent, at most some pages at a time; true when there may be more. */
-static bool channel_read(struct session *session, int channel)
-{
-	static uint8_t bytes[4096];
+void machine_end(void) {
+	program_kill();
+	root_unmount();
+	/* Not power off: a machine without ACPI would only halt, while a reset ends every VMM that we run under. */
+	reboot(RB_AUTOBOOT);
+}
 
+/* Takes what the host has sent, at most some pages at a time; true when there may be more. */
+static bool read_channel(struct session *session, int channel) {
+	static uint8_t bytes[4096];
 	for (int turn = 0; turn < 16; turn++) {
 		ssize_t count = read(channel, bytes, sizeof bytes);
 		if (count <= 0)
@@ -167,12 +154,9 @@ static bool channel_read(struct session *session, int channel)
 	return true;
 }
 
-static void channel_write(struct session *session, int channel)
-{
+static void write_channel(struct session *session, int channel) {
 	const uint8_t *bytes;
-	size_t count;
-
-	while ((count = session_pending(session, &bytes)) > 0) {
+	for (size_t count; (count = session_pending(session, &bytes)) > 0;) {
 		ssize_t written = write(channel, bytes, count);
 		if (written <= 0)
 			return;
@@ -180,73 +164,58 @@ static void channel_write(struct session *session, int channel)
 	}
 }
 
-static void on_signals(struct supervisor *s, int signals)
-{
+static void on_signals(struct supervisor *s, int signals) {
 	struct signalfd_siginfo info;
-
 	while (read(signals, &info, sizeof info) == sizeof info)
 		if (info.ssi_signo != SIGCHLD)
 			supervise_shutdown(s, CONSOLE_GRACE_MS, now_ms());
 	program_reap(s, now_ms());
 }
 
-static int wait_ms(const struct supervisor *s, uint64_t now)
-{
-	uint64_t due = supervise_due(s), probes = probe_due();
-
-	if (probes && (!due || probes < due))
-		due = probes;
-	if (!due)
+static int wait_ms(uint64_t due, uint64_t other, uint64_t now) {
+	uint64_t first = !due || (other && other < due) ? other : due;
+	if (!first)
 		return -1;
-	return due <= now ? 0 : due - now < 3600000 ? (int)(due - now) : 3600000;
+	return first <= now ? 0 : first - now < 3600000 ? (int)(first - now) : 3600000;
 }
 
-static void watch(int epoll, int fd, uint32_t events, uint32_t tag)
-{
-	struct epoll_event event = { .events = events, .data.u32 = tag };
-
-	if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event))
-		say("descriptor %d cannot be watched: %s", fd, strerror(errno));
-}
-
-static _Noreturn void serve(int epoll, int channel, int signals, struct session *session)
-{
-	struct supervisor *s = session->supervisor;
-
-	for (bool more = true;;) {
-		struct epoll_event events[8];
-		bool booting = s->phase == PHASE_AWAITING_SPEC;
-		more = more && channel_read(session, channel);
-		channel_write(session, channel);
-		if (booting && s->phase == PHASE_STARTING)
+static _Noreturn void serve(int epoll, int channel, int signals, struct session *session) {
+	struct supervisor *s = &session->supervisor;
+	struct epoll_event events[8];
+	for (bool booted = false, more = true;;) {
+		more = more && read_channel(session, channel);
+		write_channel(session, channel);
+		if (!booted && s->phase == STARTING) {
+			booted = true;
 			supervise_boot(s, now_ms());
+		}
 		supervise_tick(s, now_ms());
-		probe_tick(session, now_ms());
-		channel_write(session, channel);
-		int count = epoll_wait(epoll, events, 8, more ? 0 : wait_ms(s, now_ms()));
+		uint64_t probes_due = probe_tick(session, now_ms());
+		write_channel(session, channel);
+		int count = epoll_wait(epoll, events, 8, more ? 0 : wait_ms(supervise_due(s), probes_due, now_ms()));
+		program_executed(s, now_ms());
 		for (int i = 0; i < count; i++) {
 			uint32_t tag = events[i].data.u32;
-			if (tag == TAG_CHANNEL)
+			if (tag == CHANNEL_TAG)
 				more = true;
-			else if (tag == TAG_SIGNALS)
+			else if (tag == SIGNALS_TAG)
 				on_signals(s, signals);
-			else if (tag == TAG_STDOUT || tag == TAG_STDERR)
-				program_output(s, tag == TAG_STDOUT ? program_stdout : program_stderr);
-			else if (tag == TAG_EXECUTED)
-				program_executed(s, now_ms());
-			else
-				probe_ready(session, tag - TAG_PROBE);
+			else if (tag == STDOUT_TAG || tag == STDERR_TAG)
+				program_output(s, tag == STDOUT_TAG ? STREAM_STDOUT : STREAM_STDERR);
+			else if (tag >= PROBE_TAG)
+				probe_ready(session, tag - PROBE_TAG);
 		}
 	}
 }
 
-int main(void)
-{
-	static struct ring ring;
-	static struct supervisor supervisor = { .ring = &ring };
+static bool watch(int epoll, int fd, uint32_t events, enum tag tag) {
+	struct epoll_event event = { .events = events, .data.u32 = tag };
+	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+int main(void) {
 	static struct session session;
 	sigset_t mask;
-
 	umask(022);
 	open_console();
 	reboot(RB_DISABLE_CAD);
@@ -258,18 +227,14 @@ int main(void)
 	sigaddset(&mask, SIGTERM);
 	sigaddset(&mask, SIGINT);
 	sigprocmask(SIG_BLOCK, &mask, NULL);
-	int signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-	int epoll = epoll_create1(EPOLL_CLOEXEC);
-	ring_init(&ring);
-	session_init(&session, &supervisor);
-	program_init(epoll, TAG_EXECUTED);
-	probe_init(epoll, TAG_PROBE);
-	watch(epoll, signals, EPOLLIN, TAG_SIGNALS);
-	watch(epoll, program_stdout, EPOLLIN, TAG_STDOUT);
-	watch(epoll, program_stderr, EPOLLIN, TAG_STDERR);
-
+	int signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK), epoll = epoll_create1(EPOLL_CLOEXEC);
 	int channel = wait_for_channel();
-	/* Edge-triggered: while the host is not connected, a level would be reported for ever. */
-	watch(epoll, channel, EPOLLIN | EPOLLOUT | EPOLLET, TAG_CHANNEL);
-	serve(epoll, channel, signals, &session);
+	probe_init(epoll, PROBE_TAG);
+	/* The channel by its edges: while the host is not connected, a level would be told for ever. */
+	if (program_init(epoll, EXECUTED_TAG) && watch(epoll, signals, EPOLLIN, SIGNALS_TAG) &&
+	    watch(epoll, program_stdout, EPOLLIN, STDOUT_TAG) && watch(epoll, program_stderr, EPOLLIN, STDERR_TAG) &&
+	    watch(epoll, channel, EPOLLIN | EPOLLOUT | EPOLLET, CHANNEL_TAG))
+		serve(epoll, channel, signals, &session);
+	say("the guest cannot watch its descriptors: %s", strerror(errno));
+	machine_end();
 }

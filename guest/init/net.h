@@ -6,11 +6,12 @@
 
 /* Gives lo and eth0 their addresses: NULL, or a sentence. */
 const char *net_configure(const struct boot_spec *spec);
-/* Probes are watched by this epoll; their events carry `tag` plus a number below PROBES. */
+
 enum { PROBES = 16 };
+/* Probes are watched by this epoll; the events carry `tag` plus the number of the probe. */
 void probe_init(int epoll, uint32_t tag);
-void probe_ready(struct session *session, unsigned number);
-void probe_tick(struct session *session, uint64_t now);
-uint64_t probe_due(void);
+void probe_ready(struct session *session, uint32_t number);
+/* Ends the probes whose time is over; gives when the next one's is, 0 for none. */
+uint64_t probe_tick(struct session *session, uint64_t now);
 
 #endif

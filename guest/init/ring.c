@@ -3,183 +3,101 @@
 #include <stdlib.h>
 #include <string.h>
 
-void ring_init(struct ring *ring)
-{
-	memset(ring, 0, sizeof *ring);
-	ring->next_sequence = 1;
-}
-
-static size_t cost(const struct event *event)
-{
+static size_t cost(const struct event *event) {
 	return sizeof *event + event->length;
 }
 
-static uint64_t lost_bytes(const struct event *event)
-{
-	struct fields f = { (uint8_t *)event->body, event->length, false };
-
-	if (event->type == OUTPUT)
-		return event->length - 1;
-	return event->type == GAP ? take_number(&f, 8) : 0;
+static void append(struct event_list *list, struct event *event) {
+	event->next = NULL;
+	*(list->first ? &list->last->next : &list->first) = event;
+	list->last = event;
+	list->bytes += cost(event);
 }
 
-/* Takes the event behind `previous` (the first one for NULL) out. Only what is not sent is ever taken out so. */
-static void unlink_event(struct ring *ring, struct event *previous, struct event *event)
-{
-	*(previous ? &previous->next : &ring->first) = event->next;
-	if (ring->last == event)
-		ring->last = previous;
-	if (ring->unsent == event)
-		ring->unsent = event->next;
-	ring->bytes -= cost(event);
+/* Takes out what stands behind `previous`; the first for NULL. */
+static struct event *take_out(struct event_list *list, struct event *previous) {
+	struct event *event = previous ? previous->next : list->first;
+	*(previous ? &previous->next : &list->first) = event->next;
+	if (list->last == event)
+		list->last = previous;
+	list->bytes -= cost(event);
+	return event;
+}
+
+static struct event *make(uint8_t type, size_t length) {
+	struct event *event = calloc(1, sizeof *event + length);
+	if (event) {
+		event->type = type;
+		event->length = length;
+	}
+	return event;
+}
+
+/* The oldest output; without any, the oldest event of all: a program that restarts for ever is bounded too. */
+static void give_up_one(struct ring *ring) {
+	struct event *previous = NULL, *event = ring->waiting.first;
+	for (; event && event->type != OUTPUT; event = event->next)
+		previous = event;
+	event = take_out(&ring->waiting, event ? previous : NULL);
+	if (event->type == OUTPUT)
+		ring->lost_bytes += event->length - 1;
 	free(event);
 }
 
-static struct event *before(const struct ring *ring, const struct event *event)
-{
-	struct event *previous = NULL;
-
-	for (struct event *at = ring->first; at && at != event; at = at->next)
-		previous = at;
-	return previous;
-}
-
-static void insert_gap(struct ring *ring, struct event *previous, uint64_t sequence, uint64_t bytes)
-{
-	struct event *gap = calloc(1, sizeof *gap + 8);
-
-	if (!gap)
+void ring_push(struct ring *ring, uint8_t type, const void *head, size_t head_length, const void *rest, size_t length) {
+	struct event *event = make(type, head_length + length);
+	if (!event) {
+		ring->lost_bytes += length;
 		return;
-	gap->sequence = sequence;
-	gap->type = GAP;
-	gap->length = 8;
-	put_number(gap->body, bytes, 8);
-	gap->next = previous ? previous->next : ring->first;
-	*(previous ? &previous->next : &ring->first) = gap;
-	if (!gap->next)
-		ring->last = gap;
-	if (ring->unsent == gap->next)
-		ring->unsent = gap;
-	ring->bytes += cost(gap);
+	}
+	if (head_length > 0)
+		memcpy(event->body, head, head_length);
+	if (length > 0)
+		memcpy(event->body + head_length, rest, length);
+	append(&ring->waiting, event);
+	while (ring->sent.bytes + ring->waiting.bytes > RING_BYTES)
+		give_up_one(ring);
 }
 
-/* The oldest event that was not sent and whose type is (or is not) this one. */
-static struct event *find(struct ring *ring, uint8_t type, bool equal, struct event **previous)
-{
-	*previous = before(ring, ring->unsent);
-	for (struct event *at = ring->unsent; at; at = at->next) {
-		if ((at->type == type) == equal)
-			return at;
-		*previous = at;
+/* What is to be sent for the first time next. */
+static struct event *first_time(struct ring *ring) {
+	if (ring->lost_bytes == 0)
+		return ring->waiting.first ? take_out(&ring->waiting, NULL) : NULL;
+	struct event *gap = make(GAP, 8);
+	if (gap) {
+		put_number(gap->body, ring->lost_bytes, 8);
+		ring->lost_bytes = 0;
 	}
-	return NULL;
+	return gap;
 }
 
-/*
- * Gives up the oldest output that was not sent and counts it in a gap at its place; without any, the oldest
- * event that is no gap. Gaps side by side become one. False when nothing is left to give up.
- */
-static bool give_up_one(struct ring *ring)
-{
-	struct event *previous, *victim = find(ring, OUTPUT, true, &previous);
-
-	if (!victim)
-		victim = find(ring, GAP, false, &previous);
-	if (!victim)
-		return false;
-	bool previous_is_sent = victim == ring->unsent;
-	uint64_t sequence = victim->sequence, lost = lost_bytes(victim);
-	unlink_event(ring, previous, victim);
-
-	struct event *behind = previous ? previous->next : ring->first;
-	if (behind && behind->type == GAP) {
-		sequence = behind->sequence;
-		lost += lost_bytes(behind);
-		unlink_event(ring, previous, behind);
+const struct event *ring_send(struct ring *ring) {
+	struct event *event = ring->resend;
+	if (event) {
+		ring->resend = event->next;
+	} else if (ring->sent.bytes + sizeof *event + OUTPUT_BYTES + 1 <= WINDOW_BYTES && (event = first_time(ring))) {
+		event->sequence = ++ring->last_sequence;
+		append(&ring->sent, event);
 	}
-	if (lost == 0)
-		return true;
-	if (previous && !previous_is_sent && previous->type == GAP) {
-		put_number(previous->body, lost_bytes(previous) + lost, 8);
-		previous->sequence = sequence;
-		return true;
-	}
-	insert_gap(ring, previous, sequence, lost);
-	return true;
-}
-
-static struct event *append(struct ring *ring, uint8_t type, size_t length)
-{
-	struct event *event = malloc(sizeof *event + length);
-
-	if (!event)
-		return NULL;
-	*event = (struct event){ .sequence = ring->next_sequence++, .type = type, .length = length };
-	*(ring->last ? &ring->last->next : &ring->first) = event;
-	ring->last = event;
-	if (!ring->unsent)
-		ring->unsent = event;
-	ring->bytes += cost(event);
 	return event;
 }
 
-static void make_room(struct ring *ring)
-{
-	while (ring->bytes > RING_BYTES && give_up_one(ring))
-		;
-}
-
-void ring_push(struct ring *ring, uint8_t type, const void *body, size_t length)
-{
-	struct event *event = append(ring, type, length);
-
-	if (event && length > 0)
-		memcpy(event->body, body, length);
-	make_room(ring);
-}
-
-void ring_push_output(struct ring *ring, enum stream stream, const uint8_t *bytes, size_t length)
-{
-	struct event *event = append(ring, OUTPUT, length + 1);
-
-	if (!event)
-		return;
-	event->body[0] = (uint8_t)stream;
-	memcpy(event->body + 1, bytes, length);
-	make_room(ring);
-}
-
-struct event *ring_send(struct ring *ring)
-{
-	struct event *event = ring->unsent;
-
-	if (!event || (ring->bytes_sent > 0 && ring->bytes_sent + cost(event) > WINDOW_BYTES))
-		return NULL;
-	ring->bytes_sent += cost(event);
-	ring->unsent = event->next;
-	return event;
-}
-
-void ring_acknowledge(struct ring *ring, uint64_t sequence)
-{
-	while (ring->first && ring->first != ring->unsent && ring->first->sequence <= sequence) {
-		struct event *event = ring->first;
-		ring->first = event->next;
-		if (!ring->first)
-			ring->last = NULL;
-		ring->bytes -= cost(event);
-		ring->bytes_sent -= cost(event);
-		free(event);
+void ring_acknowledge(struct ring *ring, uint64_t sequence) {
+	while (ring->sent.first && ring->sent.first->sequence <= sequence) {
+		if (ring->resend == ring->sent.first)
+			ring->resend = ring->resend->next;
+		free(take_out(&ring->sent, NULL));
 	}
 }
 
-void ring_rewind(struct ring *ring)
-{
-	ring->unsent = ring->first;
-	ring->bytes_sent = 0;
+void ring_rewind(struct ring *ring) {
+	ring->resend = ring->sent.first;
 }
 
-uint64_t ring_next_sequence(const struct ring *ring)
-{
-	return ring->unsent ? ring->unsent->sequence : ring->next_sequence;
+bool ring_is_empty(const struct ring *ring) {
+	return !ring->sent.first && !ring->waiting.first && ring->lost_bytes == 0;
+}
+
+uint64_t ring_next_sequence(const struct ring *ring) {
+	return ring->resend ? ring->resend->sequence : ring->last_sequence + 1;
 }

@@ -1,7 +1,9 @@
 #include "supervise.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 
 enum {
 	/* How long the host is given to take the last events before the machine ends. */
@@ -11,33 +13,42 @@ enum {
 	KILL_PATIENCE_MS = 5000,
 };
 
-static void fail(struct supervisor *s, const char *reason, uint64_t now)
-{
-	uint8_t body[4 + MAX_REASON_BYTES];
-	size_t length = strnlen(reason, MAX_REASON_BYTES);
+static const char *const signal_names[] = {
+	"", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
+	"STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO",
+	"PWR", "SYS",
+};
 
+static void describe_end(char *text, size_t size, int status) {
+	if (!WIFSIGNALED(status))
+		snprintf(text, size, "the program ended with exit code %d", WEXITSTATUS(status));
+	else if (WTERMSIG(status) < (int)(sizeof signal_names / sizeof *signal_names))
+		snprintf(text, size, "the program was ended by signal %d (SIG%s)", WTERMSIG(status), signal_names[WTERMSIG(status)]);
+	else
+		snprintf(text, size, "the program was ended by signal %d", WTERMSIG(status));
+}
+
+static void fail(struct supervisor *s, const char *reason, uint64_t now) {
+	uint8_t length[4];
+	size_t bytes = strnlen(reason, MAX_REASON_BYTES);
 	say("failed: %s", reason);
-	memcpy(put_number(body, length, 4), reason, length);
-	ring_push(s->ring, FAILED, body, 4 + length);
-	s->phase = PHASE_FAILED;
+	put_number(length, bytes, 4);
+	ring_push(&s->ring, FAILED, length, 4, reason, bytes);
+	s->phase = HAS_FAILED;
 	s->start_at = s->kill_at = 0;
 	s->end_at = now + FAILURE_LINGER_MS;
 }
 
-static void start(struct supervisor *s, uint64_t now)
-{
-	s->phase = PHASE_STARTING;
+static void start(struct supervisor *s, uint64_t now) {
+	s->phase = STARTING;
 	s->start_at = 0;
 	const char *failure = program_start(&s->spec);
+	s->program_is_up = !failure;
 	if (failure)
 		fail(s, failure, now);
-	else
-		s->program_is_up = true;
 }
 
-void supervise_boot(struct supervisor *s, uint64_t now)
-{
-	s->phase = PHASE_STARTING;
+void supervise_boot(struct supervisor *s, uint64_t now) {
 	const char *failure = machine_prepare(&s->spec);
 	if (failure)
 		fail(s, failure, now);
@@ -45,83 +56,76 @@ void supervise_boot(struct supervisor *s, uint64_t now)
 		start(s, now);
 }
 
-void supervise_executed(struct supervisor *s, const char *failure, uint64_t now)
-{
-	if (s->phase != PHASE_STARTING)
+void supervise_executed(struct supervisor *s, const char *failure, uint64_t now) {
+	if (s->phase != STARTING)
 		return;
 	if (failure) {
 		fail(s, failure, now);
 		return;
 	}
-	s->phase = PHASE_RUNNING;
+	s->phase = RUNNING;
 	s->started_at = now;
-	ring_push(s->ring, STARTED, NULL, 0);
+	ring_push(&s->ring, STARTED, NULL, 0, NULL, 0);
 }
 
-static void restart(struct supervisor *s, struct program_exit exit, struct restart_decision decision, uint64_t now)
-{
-	char reason[128];
-	uint8_t body[4 * 3 + 1 + 4 + 8 + 4 + sizeof reason], *at = body;
-
-	exit_sentence(exit, reason, sizeof reason);
-	s->restarts_total++;
-	at = put_number(at, decision.attempt, 4);
-	at = put_number(at, s->spec.policy.max_restarts, 4);
-	at = put_number(at, s->restarts_total, 4);
-	at = put_number(at, exit.by_signal, 1);
-	at = put_number(at, exit.number, 4);
-	at = put_number(at, decision.backoff_ms, 8);
-	at = put_number(at, strlen(reason), 4);
-	memcpy(at, reason, strlen(reason));
-	ring_push(s->ring, RESTARTING, body, (size_t)(at - body) + strlen(reason));
-	s->phase = PHASE_BACKING_OFF;
-	s->start_at = now + decision.backoff_ms;
+static uint64_t backoff(const struct boot_spec *spec, uint32_t used) {
+	double wanted = (double)spec->initial_backoff_ms * pow(spec->backoff_factor, used);
+	/* A factor below zero, or 0 times infinity, asks for no wait that could be kept. */
+	if (!(wanted > 0))
+		return 0;
+	return wanted < (double)spec->max_backoff_ms ? (uint64_t)wanted : spec->max_backoff_ms;
 }
 
-void supervise_ended(struct supervisor *s, struct program_exit exit, uint64_t now)
-{
+static void restart(struct supervisor *s, int status, const char *reason, uint64_t now) {
+	uint64_t wait = backoff(&s->spec, s->restarts_used);
+	uint8_t head[4 + 4 + 4 + 1 + 4 + 8 + 4], *at = head;
+	at = put_number(at, ++s->restarts_used, 4);
+	at = put_number(at, s->spec.max_restarts, 4);
+	at = put_number(at, ++s->restarts_total, 4);
+	at = put_number(at, WIFSIGNALED(status), 1);
+	at = put_number(at, (uint64_t)(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)), 4);
+	at = put_number(at, wait, 8);
+	put_number(at, strlen(reason), 4);
+	ring_push(&s->ring, RESTARTING, head, sizeof head, reason, strlen(reason));
+	s->phase = BACKING_OFF;
+	s->start_at = now + wait;
+}
+
+void supervise_ended(struct supervisor *s, int status, uint64_t now) {
+	char end[128];
 	s->program_is_up = false;
-	if (s->phase == PHASE_STOPPING) {
+	describe_end(end, sizeof end, status);
+	if (s->phase == STOPPING) {
 		s->kill_at = 0;
 		s->end_at = now + SHUTDOWN_LINGER_MS;
-		return;
 	}
-	if (s->phase != PHASE_RUNNING)
+	if (s->phase != RUNNING)
 		return;
-	struct restart_decision decision =
-		restart_decide(&s->spec.policy, &s->restarts_used, now - s->started_at);
-	if (!decision.give_up) {
-		restart(s, exit, decision, now);
-		return;
-	}
-	char sentence[128], reason[256];
-	exit_sentence(exit, sentence, sizeof sentence);
-	snprintf(reason, sizeof reason, "%s and its %u restarts are used up", sentence, s->spec.policy.max_restarts);
-	fail(s, reason, now);
+	if (now - s->started_at >= s->spec.reset_after_ms)
+		s->restarts_used = 0;
+	if (s->restarts_used < s->spec.max_restarts)
+		restart(s, status, end, now);
+	else
+		fail(s, sentence("%s and its %u restarts are used up", end, s->spec.max_restarts), now);
 }
 
-void supervise_shutdown(struct supervisor *s, uint32_t grace_ms, uint64_t now)
-{
-	uint64_t kill_at = now + grace_ms;
-
-	if (s->phase == PHASE_STOPPING) {
-		if (s->kill_at > kill_at)
-			s->kill_at = kill_at;
-		return;
-	}
-	s->phase = PHASE_STOPPING;
+void supervise_shutdown(struct supervisor *s, uint32_t grace_ms, uint64_t now) {
+	bool again = s->phase == STOPPING;
+	s->phase = STOPPING;
 	s->start_at = 0;
-	if (s->program_is_up) {
+	if (!s->program_is_up) {
+		if (!again)
+			s->end_at = now + SHUTDOWN_LINGER_MS;
+	} else if (!again) {
 		program_terminate();
-		s->kill_at = kill_at;
+		s->kill_at = now + grace_ms;
 		s->end_at = 0;
-	} else {
-		s->end_at = now + SHUTDOWN_LINGER_MS;
+	} else if (s->kill_at > now + grace_ms) {
+		s->kill_at = now + grace_ms;
 	}
 }
 
-void supervise_tick(struct supervisor *s, uint64_t now)
-{
+void supervise_tick(struct supervisor *s, uint64_t now) {
 	if (s->start_at && now >= s->start_at)
 		start(s, now);
 	if (s->kill_at && now >= s->kill_at) {
@@ -129,18 +133,14 @@ void supervise_tick(struct supervisor *s, uint64_t now)
 		s->kill_at = 0;
 		s->end_at = now + KILL_PATIENCE_MS;
 	}
-	if (s->end_at && (now >= s->end_at || (!s->program_is_up && !s->ring->first)))
+	if (s->end_at && (now >= s->end_at || (!s->program_is_up && ring_is_empty(&s->ring))))
 		machine_end();
 }
 
-uint64_t supervise_due(const struct supervisor *s)
-{
-	uint64_t due = 0;
+static uint64_t earlier(uint64_t a, uint64_t b) {
+	return !a || (b && b < a) ? b : a;
+}
 
-	for (int i = 0; i < 3; i++) {
-		uint64_t at = i == 0 ? s->start_at : i == 1 ? s->kill_at : s->end_at;
-		if (at && (!due || at < due))
-			due = at;
-	}
-	return due;
+uint64_t supervise_due(const struct supervisor *s) {
+	return earlier(s->start_at, earlier(s->kill_at, s->end_at));
 }

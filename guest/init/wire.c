@@ -4,10 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t take_number(struct fields *f, int bytes)
-{
+uint64_t take_number(struct fields *f, int bytes) {
 	uint64_t value = 0;
-
 	if (f->bad || f->left < (size_t)bytes) {
 		f->bad = true;
 		return 0;
@@ -19,21 +17,17 @@ uint64_t take_number(struct fields *f, int bytes)
 	return value;
 }
 
-uint64_t take_u64(struct fields *f)
-{
+uint64_t take_u64(struct fields *f) {
 	uint64_t value = take_number(f, 8);
-
 	if (value < (uint64_t)1 << 53)
 		return value;
 	f->bad = true;
 	return 0;
 }
 
-double take_f64(struct fields *f)
-{
+static double take_f64(struct fields *f) {
 	uint64_t bits = take_number(f, 8);
 	double value;
-
 	memcpy(&value, &bits, sizeof value);
 	if (isfinite(value))
 		return value;
@@ -41,75 +35,64 @@ double take_f64(struct fields *f)
 	return 0;
 }
 
-char *take_string(struct fields *f)
-{
-	uint8_t *length_field = f->at;
+char *take_string(struct fields *f) {
+	uint8_t *text = f->at;
 	uint32_t length = (uint32_t)take_number(f, 4);
-
 	if (!f->bad && (length > f->left || memchr(f->at, 0, length)))
 		f->bad = true;
 	if (f->bad)
 		return NULL;
-	memmove(length_field, f->at, length);
-	length_field[length] = 0;
+	memmove(text, f->at, length);
+	text[length] = 0;
 	f->at += length;
 	f->left -= length;
-	return (char *)length_field;
+	return (char *)text;
 }
 
-/* `name=value`, in the bytes that name and value took with their lengths. */
-static char *take_variable(struct fields *f)
-{
+/* `name=value`, in the bytes that the two took with their lengths. */
+static char *take_variable(struct fields *f) {
 	char *name = take_string(f), *value = take_string(f);
-
 	if (f->bad)
 		return NULL;
-	size_t name_length = strlen(name);
-	name[name_length] = '=';
-	memmove(name + name_length + 1, value, strlen(value) + 1);
+	size_t length = strlen(name);
+	name[length] = '=';
+	memmove(name + length + 1, value, strlen(value) + 1);
 	return name;
 }
 
-static char **take_list(struct fields *f, char *(*take)(struct fields *), char *first)
-{
+static char **take_list(struct fields *f, char *first, char *(*take)(struct fields *)) {
 	size_t count = take_number(f, 2), at = 0;
 	char **list = calloc(count + 2, sizeof *list);
-
-	if (!list) {
-		f->bad = true;
-		return NULL;
-	}
-	if (first)
+	f->bad |= !list;
+	if (list && first)
 		list[at++] = first;
 	for (size_t i = 0; i < count && !f->bad; i++)
 		list[at++] = take(f);
 	return list;
 }
 
-bool boot_spec_read(struct boot_spec *spec, uint8_t *payload, size_t length)
-{
+bool boot_spec_read(struct boot_spec *spec, uint8_t *payload, size_t length) {
 	struct fields f = { payload, length, false };
-
 	memset(spec, 0, sizeof *spec);
 	spec->hostname = take_string(&f);
 	spec->address = take_string(&f);
-	spec->prefix_length = (uint8_t)take_number(&f, 1);
+	spec->prefix_length = (unsigned)take_number(&f, 1);
 	spec->gateway = take_string(&f);
-	for (unsigned left = (unsigned)take_number(&f, 1); left > 0 && !f.bad; left--) {
+	for (uint64_t left = take_number(&f, 1); left > 0 && !f.bad; left--) {
 		char *nameserver = take_string(&f);
-		if (spec->nameserver_count < 3)
+		if (spec->nameserver_count < MAX_NAMESERVERS)
 			spec->nameservers[spec->nameserver_count++] = nameserver;
 	}
 	spec->layer_count = (unsigned)take_number(&f, 1);
 	spec->program = take_string(&f);
 	spec->working_directory = take_string(&f);
-	spec->argv = take_list(&f, take_string, spec->program);
-	spec->envp = take_list(&f, take_variable, NULL);
-	spec->policy.max_restarts = (uint32_t)take_number(&f, 4);
-	spec->policy.initial_backoff_ms = take_u64(&f);
-	spec->policy.max_backoff_ms = take_u64(&f);
-	spec->policy.backoff_factor = take_f64(&f);
-	spec->policy.reset_after_ms = take_u64(&f);
+	spec->argv = take_list(&f, spec->program, take_string);
+	spec->envp = take_list(&f, NULL, take_variable);
+	spec->max_restarts = (uint32_t)take_number(&f, 4);
+	spec->initial_backoff_ms = take_u64(&f);
+	spec->max_backoff_ms = take_u64(&f);
+	spec->backoff_factor = take_f64(&f);
+	spec->reset_after_ms = take_u64(&f);
 	spec->host_time_ms = take_u64(&f);
 	if (!f.bad && spec->prefix_length <= 32 && spec->program[0] == '/' && spec->working_directory[0] == '/')
 		return true;
@@ -117,33 +100,19 @@ bool boot_spec_read(struct boot_spec *spec, uint8_t *payload, size_t length)
 	return false;
 }
 
-void boot_spec_free(struct boot_spec *spec)
-{
+void boot_spec_free(struct boot_spec *spec) {
 	free(spec->argv);
 	free(spec->envp);
 	memset(spec, 0, sizeof *spec);
 }
 
-static void inbound_forget(struct inbound *in)
-{
+static void forget_record(struct inbound *in) {
 	free(in->payload);
 	in->payload = NULL;
 	in->have = 0;
 }
 
-static void inbound_complete(struct inbound *in, const struct inbound_handler *handler)
-{
-	uint8_t type = in->header[4];
-
-	if (type == HELLO && in->length >= 4 + SESSION_BYTES)
-		in->state = INBOUND_GREETED;
-	if (in->state == INBOUND_GREETED && handler->take(handler->context, type, in->payload, in->length))
-		in->payload = NULL;
-	inbound_forget(in);
-}
-
-static void inbound_byte(struct inbound *in, const struct inbound_handler *handler, uint8_t byte)
-{
+static void take_byte(struct inbound *in, const struct inbound_handler *handler, uint8_t byte) {
 	if (in->have < HEADER_BYTES) {
 		in->header[in->have++] = byte;
 		if (in->have < HEADER_BYTES)
@@ -158,39 +127,34 @@ static void inbound_byte(struct inbound *in, const struct inbound_handler *handl
 		in->payload[in->have++ - HEADER_BYTES] = byte;
 		return;
 	} else if (byte == HOST_RECORD_END) {
-		inbound_complete(in, handler);
+		uint8_t type = in->header[4];
+		if (type == HELLO && in->length >= 4 + SESSION_BYTES)
+			in->state = GREETED;
+		if (in->state == GREETED && handler->take(handler->context, type, in->payload, in->length))
+			in->payload = NULL;
+		forget_record(in);
 		return;
 	}
-	inbound_forget(in);
-	in->state = INBOUND_LOST;
+	forget_record(in);
+	in->state = LOST;
 }
 
-void inbound_feed(struct inbound *in, const struct inbound_handler *handler, const uint8_t *bytes, size_t count)
-{
+void inbound_feed(struct inbound *in, const struct inbound_handler *handler, const uint8_t *bytes, size_t count) {
 	for (size_t i = 0; i < count; i++) {
 		in->ones = bytes[i] == 0xff ? in->ones + 1 : 0;
 		if (in->ones >= RESET_BYTES) {
 			in->ones = RESET_BYTES;
-			inbound_forget(in);
-			if (in->state != INBOUND_RESET)
-				handler->reset(handler->context);
-			in->state = INBOUND_RESET;
-		} else if (in->state != INBOUND_LOST) {
-			inbound_byte(in, handler, bytes[i]);
+			in->state = RESET;
+			forget_record(in);
+			handler->reset(handler->context);
+		} else if (in->state != LOST) {
+			take_byte(in, handler, bytes[i]);
 		}
 	}
 }
 
-uint8_t *put_number(uint8_t *at, uint64_t value, int bytes)
-{
-	for (int i = bytes - 1; i >= 0; i--) {
+uint8_t *put_number(uint8_t *at, uint64_t value, int bytes) {
+	for (int i = bytes - 1; i >= 0; i--, value >>= 8)
 		at[i] = (uint8_t)value;
-		value >>= 8;
-	}
 	return at + bytes;
-}
-
-uint8_t *put_header(uint8_t *at, size_t payload_length, uint8_t type)
-{
-	return put_number(put_number(at, payload_length, 4), type, 1);
 }
