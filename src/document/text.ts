@@ -32,33 +32,33 @@ export interface TextRefusal {
 
 const decoder = new TextDecoder("utf-8", { fatal: true })
 
-/** How many bytes from the start are well-formed UTF-8. */
-const wellFormedBytes = (bytes: Uint8Array): number => {
-  // A fatal decoder does not say where it stopped, so the place is found by halving.
-  const decodes = (end: number) =>
-    Result.isSuccess(
-      Result.try(() =>
-        new TextDecoder("utf-8", { fatal: true }).decode(bytes.subarray(0, end), { stream: true })
-      )
+/** The text before the first byte that is part of no character. */
+const wellFormedPrefix = (bytes: Uint8Array): string => {
+  // A fatal decoder does not say where it stopped, so the place is found by halving. In the middle of a stream it
+  // takes half a character for the start of one, and leaves it out.
+  const prefix = (end: number) =>
+    Result.try(() =>
+      new TextDecoder("utf-8", { fatal: true }).decode(bytes.subarray(0, end), { stream: true })
     )
   let good = 0
-  let bad = bytes.length
-  if (decodes(bad)) return bad
+  let bad = bytes.length + 1
   while (bad - good > 1) {
     const middle = (good + bad) >> 1
-    if (decodes(middle)) good = middle
+    if (Result.isSuccess(prefix(middle))) good = middle
     else bad = middle
   }
-  return good
+  return Result.getOrElse(prefix(good), () => "")
 }
 
+const startsWithMark = (bytes: Uint8Array) => bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf
+
 const invalidUtf8 = (bytes: Uint8Array): TextRefusal => {
-  const good = wellFormedBytes(bytes)
-  const text = new TextDecoder().decode(bytes.subarray(0, good))
+  const text = wellFormedPrefix(bytes)
+  const at = new TextEncoder().encode(text).length + (startsWithMark(bytes) ? 3 : 0)
   const utf16 = (bytes[0] === 0xff && bytes[1] === 0xfe) || (bytes[0] === 0xfe && bytes[1] === 0xff)
   const message = utf16
     ? "the document is UTF-16, but must be UTF-8"
-    : `the document is not UTF-8: byte ${good} is part of no character`
+    : `the document is not UTF-8: byte ${at} is part of no character`
   return { text, problems: [{ path: [], message, offset: text.length }] }
 }
 
