@@ -19,7 +19,5 @@ const route = Layer.effectDiscard(
 )
 
 Effect.runFork(
-  Layer.launch(
-    route.pipe(Layer.provide(layer({ listen: { address: "127.0.0.1", port: Number(port) } })))
-  )
+  Layer.launch(route.pipe(Layer.provide(layer({ listen: { address: "127.0.0.1", port: Number(port) } }))))
 )
