@@ -4,7 +4,7 @@ import * as path from "node:path"
 import { DatabaseSync } from "node:sqlite"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Layer, Option, Scope } from "effect"
-import { databasePath } from "../../../layers/state/database.ts"
+import { databasePath, openDatabase } from "../../../layers/state/database.ts"
 import { migrations } from "../../../layers/state/schema.ts"
 import { layerSqliteState, layerSqliteStateReadOnly } from "../../../layers/state/sqlite.ts"
 import { AppId, HostId } from "../../../src/document/schema.ts"
@@ -212,6 +212,29 @@ describe("the host's notes in SQLite", () => {
         Effect.provide(layerSqliteStateReadOnly({ stateDir }))
       )
       assert.deepStrictEqual(yield* apps, [app("a", 0)])
+    })
+  )
+
+  it.live("undo a write that fails half-way, and no other that shares its flush", () =>
+    Effect.gen(function* () {
+      const { read, write } = yield* openDatabase(yield* temporaryDirectory)
+      const insert = (name: string, fails: boolean) =>
+        write(`write ${name}`, (db) => {
+          db.exec(`INSERT INTO volume (volume_id, app_id, record) VALUES ('${name}', 'a', '{}')`)
+          if (fails) throw new Error("half-way")
+        }).pipe(Effect.result)
+      const results = yield* Effect.all([insert("a", false), insert("b", true), insert("c", false)], {
+        concurrency: "unbounded"
+      })
+      assert.deepStrictEqual(
+        results.map((result) => (result._tag === "Failure" ? result.failure.message : "written")),
+        ["written", "the host's notes cannot be used (write b): half-way", "written"]
+      )
+      const names = yield* read("read", (db) => db.prepare("SELECT volume_id AS id FROM volume").all())
+      assert.deepStrictEqual(
+        names.map(({ id }) => id),
+        ["a", "c"]
+      )
     })
   )
 
