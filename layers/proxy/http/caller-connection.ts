@@ -30,6 +30,9 @@ export interface ListenerContext {
 let spareReader = new HeadReader("request")
 const requestHead = new RequestHead()
 
+/** The longest hostname there can be. */
+const MAX_HOSTNAME = 253
+
 /** Between requests, or within the head of one. */
 const HEAD = 0
 /** Within the body of a request. */
@@ -199,7 +202,7 @@ export class CallerConnection extends Wire implements Caller {
     }
     const app = this.#context.find(request.host)
     if (app === undefined) {
-      this.#refuse("noSuchHost", 404, `no app here is called ${request.host}`)
+      this.#refuse("noSuchHost", 404, `no app here is called ${request.host.slice(0, MAX_HOSTNAME)}`)
       return
     }
     if (app.pool === undefined) {

@@ -131,7 +131,7 @@ export class Exchange {
     this.#callerClosed = true
     const upstream = this.#upstream
     if (this.#tunnel && cleanly && !this.#appClosed) {
-      upstream?.endWriting()
+      upstream?.endTunnel()
       return
     }
     this.#settle()

@@ -19,13 +19,21 @@ export interface HttpProxyOptions {
 export const layer = (options: HttpProxyOptions): Layer.Layer<Proxy, ProxyError> =>
   Layer.effect(Proxy, make(options))
 
+/** Strangers may be able to cause an error as often as they like: each kind is said once in this time. */
+const QUIET_MS = 10_000
 const RETRY = Schedule.spaced("5 seconds")
 
 const make = Effect.fnUntraced(function* (options: HttpProxyOptions) {
   const services = yield* Effect.context<never>()
   const fork = Effect.runForkWith(services)
-  const say = (what: string) => (error: unknown) => {
-    fork(Effect.logError(what, error))
+  const say = (what: string) => {
+    let quietUntil = 0
+    return (error: unknown) => {
+      const now = performance.now()
+      if (now < quietUntil) return
+      quietUntil = now + QUIET_MS
+      fork(Effect.logError(what, error))
+    }
   }
   const timeouts = { ...defaultTimeouts, ...options.timeouts }
   const server = yield* Effect.acquireRelease(

@@ -72,6 +72,12 @@ export class Upstream extends Wire {
     this.destroy()
   }
 
+  /** The caller has left the tunnel: the app gets what is still to be written, and a while to close its side. */
+  endTunnel(): void {
+    this.deadline = this.sweep.after(this.#pool.context.timeouts.halfClosed)
+    this.endWriting()
+  }
+
   protected override received(bytes: Buffer, start: number, end: number): void {
     const exchange = this.#exchange
     // nobody has asked: what comes now could pass for the answer to the next request
@@ -140,8 +146,12 @@ export class Upstream extends Wire {
   }
 
   override expired(): void {
-    if (this.#exchange === undefined) this.#closeIdle()
-    else this.#fail("the app does not accept connections in time")
+    const exchange = this.#exchange
+    if (exchange === undefined) this.#closeIdle()
+    else if (this.#phase === TUNNEL) {
+      this.abandon()
+      exchange.appGone(false)
+    } else this.#fail("the app does not accept connections in time")
   }
 
   #closeIdle(): void {

@@ -52,7 +52,8 @@ export abstract class Wire implements Perishable {
         } catch (error) {
           this.#fail(error)
         }
-        return true
+        // a resumption that Node had put off may have started the reading again after a later pause
+        return !this.#paused
       }
     })
     this.socket.on("end", () => {
