@@ -94,13 +94,16 @@ bool boot_spec_read(struct boot_spec *spec, uint8_t *payload, size_t length) {
 	spec->backoff_factor = take_f64(&f);
 	spec->reset_after_ms = take_u64(&f);
 	spec->host_time_ms = take_u64(&f);
-	if (!f.bad && spec->prefix_length <= 32 && spec->program[0] == '/' && spec->working_directory[0] == '/')
-		return true;
-	boot_spec_free(spec);
-	return false;
+	if (f.bad || spec->prefix_length > 32 || spec->program[0] != '/' || spec->working_directory[0] != '/') {
+		boot_spec_free(spec);
+		return false;
+	}
+	spec->payload = payload;
+	return true;
 }
 
 void boot_spec_free(struct boot_spec *spec) {
+	free(spec->payload);
 	free(spec->argv);
 	free(spec->envp);
 	memset(spec, 0, sizeof *spec);

@@ -41,8 +41,9 @@ uint64_t take_u64(struct fields *f);
 char *take_string(struct fields *f);
 uint8_t *put_number(uint8_t *at, uint64_t value, int bytes);
 
-/* What to run. Its strings lie in the payload that they were read from. */
+/* What to run. Its strings lie in the payload that they were read from, which is its own once it is taken. */
 struct boot_spec {
+	uint8_t *payload;
 	char *hostname, *address, *gateway, *nameservers[MAX_NAMESERVERS];
 	char *program, *working_directory, **argv, **envp;
 	unsigned prefix_length, nameserver_count, layer_count;
@@ -50,7 +51,7 @@ struct boot_spec {
 	uint64_t initial_backoff_ms, max_backoff_ms, reset_after_ms, host_time_ms;
 	double backoff_factor;
 };
-/* False, with nothing allocated, when the payload is no boot spec; else argv and envp are allocated. */
+/* False, with nothing kept, when the payload is no boot spec. */
 bool boot_spec_read(struct boot_spec *spec, uint8_t *payload, size_t length);
 void boot_spec_free(struct boot_spec *spec);
 

@@ -1,0 +1,54 @@
+#include "platform.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+struct platform platform;
+
+const char *machine_prepare(const struct boot_spec *spec) {
+	(void)spec;
+	return platform.prepare_failure;
+}
+
+const char *program_start(const struct boot_spec *spec) {
+	(void)spec;
+	platform.starts++;
+	return platform.start_failure;
+}
+
+void program_terminate(void) {
+	platform.terminations++;
+}
+
+void program_kill(void) {
+	platform.kills++;
+}
+
+void machine_end(void) {
+	platform.ends++;
+}
+
+void say(const char *format, ...) {
+	(void)format;
+}
+
+const char *sentence(const char *format, ...) {
+	static char text[MAX_REASON_BYTES];
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof text, format, arguments);
+	va_end(arguments);
+	return text;
+}
+
+void probe_begin(struct session *session, uint32_t id, uint16_t port, uint32_t timeout_ms) {
+	(void)session;
+	platform.probes++;
+	platform.probe_id = id;
+	platform.probe_port = port;
+	platform.probe_timeout_ms = timeout_ms;
+}
+
+void probe_forget_all(void) {
+	platform.forgotten++;
+}

@@ -1,0 +1,17 @@
+/* What PID 1's conversation and supervision ask of the machine, played by a test: it writes down what it was asked. */
+#ifndef PLATFORM_H
+#define PLATFORM_H
+
+#include "../../guest/init/session.h"
+
+struct platform {
+	/* What machine_prepare and program_start answer. */
+	const char *prepare_failure, *start_failure;
+	unsigned starts, terminations, kills, ends;
+	uint32_t probe_id, probe_timeout_ms;
+	uint16_t probe_port;
+	unsigned probes, forgotten;
+};
+extern struct platform platform;
+
+#endif
