@@ -146,6 +146,8 @@ export interface FakeHost {
     readonly portAnswers: ReadonlyMap<string, PortProbe>
     readonly httpAnswers: ReadonlyMap<string, ProbeResult>
     readonly setLink: (slot: number, ports: ReadonlyArray<number> | undefined) => void
+    /** Counts the conversations of the world, from 1. */
+    readonly nextSession: () => number
     /** Which daemon's layers are being built now; a layer of an earlier one has died. */
     readonly epoch: () => number
   }
@@ -177,6 +179,7 @@ export const makeFakeHost: Effect.Effect<FakeHost, never, Scope.Scope> = Effect.
   const links = new Map<number, ReadonlyArray<number>>()
   let nextPid = 1000
   let epoch = 0
+  let sessions = 0
 
   const key = (step: FakeStep, subject: string) => `${step} ${subject}`
   const callsOf = (step: FakeStep, subject?: string) =>
@@ -348,6 +351,7 @@ export const makeFakeHost: Effect.Effect<FakeHost, never, Scope.Scope> = Effect.
       portAnswers,
       httpAnswers,
       setLink: (slot, ports) => set(links, slot, ports),
+      nextSession: () => ++sessions,
       epoch: () => epoch
     }
   }

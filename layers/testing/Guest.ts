@@ -8,8 +8,7 @@ export const layerGuest = (host: FakeHost) =>
   Layer.effect(
     Guest,
     Effect.sync(() => {
-      const { take, finish, live, background, portAnswers } = host.internal
-      let sessions = 0
+      const { take, finish, live, background, portAnswers, nextSession } = host.internal
 
       return Guest.of({
         connect: (attached, timeoutMs) =>
@@ -37,9 +36,13 @@ export const layerGuest = (host: FakeHost) =>
             machine.session = events
             yield* Queue.offerAll(events, machine.backlog.splice(0))
             yield* Effect.addFinalizer(() =>
-              Effect.suspend(() => {
-                if (machine.session === events) machine.session = undefined
-                return Queue.end(events)
+              Effect.gen(function* () {
+                if (machine.session === events) {
+                  machine.session = undefined
+                  // What was not taken was not acknowledged: the next conversation is told it.
+                  machine.backlog.unshift(...(yield* Queue.clear(events)))
+                }
+                yield* Queue.end(events)
               })
             )
 
@@ -58,7 +61,7 @@ export const layerGuest = (host: FakeHost) =>
               )
 
             const session: GuestSession = {
-              sessionId: `${machineId}-${++sessions}`,
+              sessionId: `${machineId}-${nextSession()}`,
               phase: machine.phase,
               events,
               handOver: (bootSpec) =>

@@ -1,4 +1,11 @@
-import { Effect } from "effect"
+import { type ChildProcess, spawn } from "node:child_process"
+import { once } from "node:events"
+import { writeFileSync } from "node:fs"
+import { createServer } from "node:net"
+import { join, resolve } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Option, type Scope } from "effect"
+import { Hypervisor, type MachineRecord } from "../../src/services/Hypervisor.ts"
 import { hypervisorConformance } from "../conformance/hypervisor.ts"
 import { hello, machineSpec, processesOf, qemu, runtimeDirectory, tracesOf } from "./qemu.ts"
 
@@ -32,3 +39,122 @@ hypervisorConformance(
     traces: Effect.sync(() => tracesOf(directory))
   }))
 )
+
+const test = (
+  sentence: string,
+  body: (directory: string) => Effect.Effect<void, unknown, Hypervisor | Scope.Scope>
+) =>
+  it.live(sentence, () =>
+    Effect.flatMap(runtimeDir, (directory) => body(directory).pipe(Effect.provide(qemu(directory))))
+  )
+
+const service = <A, E, R>(use: (hypervisor: Hypervisor["Service"]) => Effect.Effect<A, E, R>) =>
+  Hypervisor.use(use)
+
+/** Another process that boots a machine in this runtime directory, says its record and stays. */
+const daemonThatBoots = (directory: string) =>
+  Effect.acquireRelease(
+    Effect.sync(() =>
+      spawn(process.execPath, [resolve(import.meta.dirname, "booting-daemon.ts"), directory], {
+        detached: true,
+        stdio: ["ignore", "pipe", "inherit"]
+      })
+    ),
+    (child) => Effect.sync(() => child.kill("SIGKILL"))
+  )
+
+const recordFrom = (child: ChildProcess) =>
+  Effect.callback<MachineRecord, string>((resume) => {
+    let said = ""
+    child.stdout?.on("data", (bytes) => {
+      said += String(bytes)
+      const line = said.split("\n").find((candidate) => candidate.startsWith("record "))
+      if (line !== undefined && said.endsWith("\n")) resume(Effect.succeed(JSON.parse(line.slice(7))))
+    })
+    child.once("exit", () => resume(Effect.fail(`the daemon ended: ${said}`)))
+  })
+
+describe("a microVM by QEMU", () => {
+  test("outlives the death of its daemon and of the daemon's whole process group", (directory) =>
+    Effect.gen(function* () {
+      const child = yield* daemonThatBoots(directory)
+      const record = yield* recordFrom(child)
+      const ended = Effect.promise(() => once(child, "exit"))
+      process.kill(-(child.pid ?? 0), "SIGKILL")
+      yield* ended
+      const machine = Option.getOrThrow(yield* service((hypervisor) => hypervisor.adopt(record)))
+      assert.deepStrictEqual(machine.record, record)
+      yield* hello(machine)
+      yield* service((hypervisor) => hypervisor.kill(record))
+      assert.strictEqual((yield* Deferred.await(machine.exit)).kind, "gone")
+      assert.deepStrictEqual(yield* Effect.sync(() => tracesOf(directory)), [])
+    }))
+
+  test("ends with the words of a kernel that panics", (directory) =>
+    Effect.gen(function* () {
+      const spec = yield* machineSpec(directory, "web", 0)
+      const initramfs = join(directory, "no-initramfs")
+      writeFileSync(initramfs, "this is no initramfs")
+      const machine = yield* service((hypervisor) =>
+        hypervisor.boot({ ...spec, image: { ...spec.image, initramfs } })
+      )
+      const exit = yield* Deferred.await(machine.exit)
+      assert.deepInclude(exit, { kind: "exited", code: 0 })
+      assert.match("reason" in exit ? (exit.reason ?? "") : "", /^the guest's kernel panicked: .*root fs/u)
+      yield* service((hypervisor) => hypervisor.kill(machine.record))
+    }))
+
+  test("does not start on a port of the host that is taken, and names it", (directory) =>
+    Effect.gen(function* () {
+      const spec = yield* machineSpec(directory, "web", 40)
+      yield* Effect.acquireRelease(
+        Effect.callback<ReturnType<typeof createServer>>((resume) => {
+          const server = createServer()
+          server.listen(3000, spec.link.reachAddress, () => resume(Effect.succeed(server)))
+        }),
+        (server) => Effect.sync(() => server.close())
+      )
+      const error = yield* Effect.flip(
+        service((hypervisor) => hypervisor.boot({ ...spec, link: { ...spec.link, ports: [3000] } }))
+      )
+      assert.include(error.message, `port 3000 of ${spec.link.reachAddress}`)
+      assert.include(error.message, "another program listens there")
+      assert.deepStrictEqual(tracesOf(directory), [])
+    }))
+
+  test("does not start on a volume that another one has open", (directory) =>
+    Effect.gen(function* () {
+      const first = yield* service((hypervisor) =>
+        Effect.flatMap(machineSpec(directory, "web", 0), hypervisor.boot)
+      )
+      const second = yield* machineSpec(directory, "web", 1)
+      const error = yield* Effect.flip(service((hypervisor) => hypervisor.boot(second)))
+      assert.include(error.message, `its volume ${second.volume.path} is in use by another process`)
+      yield* service((hypervisor) => hypervisor.kill(first.record))
+    }))
+
+  test("does not start in a slot that another one holds", (directory) =>
+    Effect.gen(function* () {
+      const first = yield* service((hypervisor) =>
+        Effect.flatMap(machineSpec(directory, "web", 0), hypervisor.boot)
+      )
+      const second = yield* machineSpec(directory, "shop", 0)
+      const error = yield* Effect.flip(service((hypervisor) => hypervisor.boot(second)))
+      assert.include(error.message, `slot 0 is held by microVM ${first.record.machineId}`)
+      yield* hello(first)
+      yield* service((hypervisor) => hypervisor.kill(first.record))
+    }))
+
+  it.live("is not tried with a QEMU that is not installed: its name and the config key are told", () =>
+    Effect.gen(function* () {
+      const directory = yield* runtimeDir
+      const error = yield* Effect.flip(
+        Hypervisor.useSync((hypervisor) => hypervisor.version).pipe(
+          Effect.provide(qemu(directory, "qemu-of-nowhere"))
+        )
+      )
+      assert.include(error.message, "qemu-of-nowhere is not installed")
+      assert.include(error.message, "hypervisor.binary")
+    })
+  )
+})

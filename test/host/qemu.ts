@@ -16,7 +16,7 @@ import type { Machine, MachineSpec } from "../../src/services/Hypervisor.ts"
 /** How long a guest may take to come up on a machine without KVM that does much else. */
 export const PATIENCE_MS = 120_000
 
-export const QEMU = "qemu-system-x86_64"
+const QEMU = "qemu-system-x86_64"
 
 /** One build serves every test of a file: it reads and hashes all of the image. */
 export const guestImage = layerVerifiedGuestImage(resolve(import.meta.dirname, "../../.nibrunner/guest"))
@@ -27,8 +27,8 @@ export const runtimeDirectory = Effect.acquireRelease(
   (directory) => Effect.promise(() => rm(directory, { recursive: true, force: true }))
 )
 
-export const qemu = (runtimeDir: string) =>
-  layerQemu({ binary: QEMU, runtimeDir }).pipe(Layer.provide(guestImage), Layer.provide(NodeServices.layer))
+export const qemu = (runtimeDir: string, binary = QEMU) =>
+  layerQemu({ binary, runtimeDir }).pipe(Layer.provide(guestImage), Layer.provide(NodeServices.layer))
 
 /** Processes whose command line names the directory, as `pid: command line`. */
 export const processesOf = (

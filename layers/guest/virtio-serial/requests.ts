@@ -15,6 +15,9 @@ const ANSWER_MS = 10_000
 /** How long a boot spec may take to be taken, reconnections included. */
 const HAND_OVER_MS = 60_000
 
+/** PID 1 has room for 16 connection attempts at a time, some of which may be those of an earlier daemon. */
+const PROBES_AT_ONCE = 8
+
 const failing = (operation: string) => (reason: string) => new GuestError({ operation, reason })
 
 const bounded =
@@ -69,6 +72,7 @@ export const makeRequests = (
     // A receipt names only the type of what it is for: one request of a type at a time.
     const oneHandOver = yield* Semaphore.make(1)
     const oneShutdown = yield* Semaphore.make(1)
+    const fewProbes = yield* Semaphore.make(PROBES_AT_ONCE)
     let nextProbe = 1
 
     const receipt = (channel: Channel, record: HostRecord, type: number) =>
@@ -102,7 +106,7 @@ export const makeRequests = (
         return yield* ask<number, PortProbe>(channel, request, channel.probes, id).pipe(
           Effect.mapError(plain)
         )
-      }).pipe(bounded(`connect to its port ${port}`, timeoutMs + ANSWER_MS))
+      }).pipe(bounded(`connect to its port ${port}`, timeoutMs + ANSWER_MS), fewProbes.withPermits(1))
 
     const shutdown: GuestSession["shutdown"] = (graceMs) =>
       Effect.gen(function* () {

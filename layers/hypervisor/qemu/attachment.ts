@@ -11,14 +11,6 @@ import type { Child } from "./spawn.ts"
 /** How often an adopted VMM is looked at: its control socket closes at its end, so this is the second way to know. */
 const WATCH_EVERY_MS = 200
 
-/** Why a guest ended its own machine in another way than by powering off. */
-const guestReason = (qmp: Qmp, console: Console): string | undefined => {
-  const said = qmp.shutdownReason()
-  return (
-    panicReason(console.text()) ?? (said === "guest-reset" ? "the guest restarted its machine" : undefined)
-  )
-}
-
 const withReason = <A extends object>(
   exit: A,
   reason: string | undefined
@@ -44,13 +36,13 @@ const observeEnd = (
       concurrency: "unbounded"
     }).pipe(Effect.timeoutOption(2_000))
 
-    if (end === undefined) return withReason({ kind: "gone" }, guestReason(qmp, console))
+    if (end === undefined) return withReason({ kind: "gone" }, panicReason(console.text()))
     if (end.signal !== null) return { kind: "killed", signal: end.signal }
     const code = end.code ?? 0
     return withReason(
       { kind: "exited", code },
       code === 0
-        ? guestReason(qmp, console)
+        ? panicReason(console.text())
         : explainDeath(child?.stderr.text() ?? "", `ended with code ${code}`)
     )
   })

@@ -22,8 +22,11 @@ export const explainDeath = (stderr: string, ended: string): string => {
         : "")
     )
   }
-  if (/Failed to get "write" lock/u.test(line)) {
-    return `its volume is in use by another process (QEMU: ${line.slice(0, 200)})`
-  }
+  const locked = stderr.match(/Failed to get "write" lock\s+Is another process using the image \[(.*)\]\?/u)
+  if (locked !== null) return `its volume ${locked[1]} is in use by another process`
   return `QEMU ${ended}: ${line.slice(0, 300)}`
 }
+
+/** There is no such program. */
+export const notInstalled = (binary: string): string =>
+  `${binary} is not installed (the config key hypervisor.binary names QEMU's program)`

@@ -12,7 +12,7 @@ import {
 import { chooseAccelerator, run } from "./accelerator.ts"
 import { attach } from "./attachment.ts"
 import { commandLine } from "./command-line.ts"
-import { explainDeath } from "./explain.ts"
+import { explainDeath, notInstalled } from "./explain.ts"
 import { findVmm, isAlive, killAndWait, listVmms, type ProcessIdentity } from "./process.ts"
 import {
   checkRuntimeDir,
@@ -51,7 +51,7 @@ const versionOf = Effect.fnUntraced(function* (binary: string, accelerator: stri
       (reason) =>
         new HypervisorError({
           operation: "be asked its version",
-          reason: `${binary}: ${reason} (the config key hypervisor.binary names it)`
+          reason: /ENOENT/u.test(reason) ? notInstalled(binary) : `${binary}: ${reason}`
         })
     )
   )

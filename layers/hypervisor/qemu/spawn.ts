@@ -2,6 +2,7 @@
 import { spawn } from "node:child_process"
 import { Deferred, Effect } from "effect"
 import { makeTail, type Tail } from "./console.ts"
+import { notInstalled } from "./explain.ts"
 import { identify, type ProcessIdentity } from "./process.ts"
 
 /** How a child ended: by itself with a code, or by a signal. */
@@ -54,9 +55,7 @@ export const spawnQemu = (binary: string, args: ReadonlyArray<string>): Effect.E
       child.once("error", (error: NodeJS.ErrnoException) => {
         resume(
           Effect.fail(
-            error.code === "ENOENT"
-              ? `${binary} is not installed (the config key hypervisor.binary names it)`
-              : `${binary} cannot be run: ${error.message}`
+            error.code === "ENOENT" ? notInstalled(binary) : `${binary} cannot be run: ${error.message}`
           )
         )
       })

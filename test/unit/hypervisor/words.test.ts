@@ -74,10 +74,13 @@ describe("why a QEMU ended", () => {
     )
   })
 
-  it("says that a locked volume is in use", () => {
-    assert.include(
-      explainDeath('qemu-system-x86_64: -blockdev {}: Failed to get "write" lock', "ended with code 1"),
-      "its volume is in use by another process"
+  it("names a volume that is locked by another", () => {
+    assert.strictEqual(
+      explainDeath(
+        'qemu-system-x86_64: -blockdev {}: Failed to get "write" lock\nIs another process using the image [/volumes/v1]?\n',
+        "ended with code 1"
+      ),
+      "its volume /volumes/v1 is in use by another process"
     )
   })
 })
