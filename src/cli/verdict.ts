@@ -4,6 +4,8 @@ import { decodeConfig } from "../config/decode.ts"
 import { secretRanges as secretsOfConfig } from "../config/secrets.ts"
 import { decodeDocument, SECRET_KEYS } from "../document/decode.ts"
 import { readJson } from "../document/json-reader.ts"
+import { namesIn } from "../document/names.ts"
+import { HostDesiredState } from "../document/schema.ts"
 import type { Range } from "./source-line.ts"
 
 export const fileKinds = ["desired", "config"] as const
@@ -36,14 +38,19 @@ export const kindOf = (file: string, bytes: Uint8Array): FileKind => {
   return file.endsWith(".json") ? "desired" : "config"
 }
 
-/** What a document hides: environments, arguments, and all that follows a place where it stops being JSON. */
+// Below a key that is not known may be anything: a misspelt `environment` too.
+const shownKeys: ReadonlySet<string> = new Set(
+  namesIn(HostDesiredState.ast).filter((name) => !SECRET_KEYS.has(name))
+)
+// Written as one text, a command holds its arguments.
+const secretScalars: ReadonlySet<string> = new Set(["command"])
+
+/** What a document hides; and where it stops being JSON, also the names of it and all that follows. */
 const secretsOfDocument = (text: string): ReadonlyArray<Range> => {
-  const { secrets, syntaxError } = readJson(text, {
-    secretKeys: SECRET_KEYS,
-    // Written as one text, a command holds its arguments.
-    secretScalars: new Set(["command"])
-  })
-  return syntaxError === undefined ? secrets : [...secrets, [syntaxError.offset, text.length]]
+  const { secretNames, secrets, syntaxError } = readJson(text, { shownKeys, secretScalars })
+  return syntaxError === undefined
+    ? secrets
+    : [...secrets, ...secretNames, [syntaxError.offset, text.length] as const].sort((a, b) => a[0] - b[0])
 }
 
 const ofDocument = (bytes: Uint8Array): Verdict => {

@@ -1,13 +1,7 @@
 /** What of a `config.toml` is not shown: it holds no secrets, unless somebody put one into it by mistake. */
 
-import type { SchemaAST } from "effect"
+import { namesIn } from "../document/names.ts"
 import { HostConfig } from "./schema.ts"
-
-const namesIn = (ast: SchemaAST.AST): ReadonlyArray<string> => {
-  if (ast._tag === "Union") return ast.types.flatMap(namesIn)
-  if (ast._tag !== "Objects") return []
-  return ast.propertySignatures.flatMap(({ name, type }) => [String(name), ...namesIn(type)])
-}
 
 const known = new Set(namesIn(HostConfig.ast))
 

@@ -72,17 +72,6 @@ const disclosure: Disclosure = {
 
 // -------------------------------------------------------------------------------------------- by its parts
 
-/** The document without a look into its four lists: each item is decoded by itself, so that problems stay bounded. */
-const Outer = HostDesiredState.mapFields((fields) => ({
-  ...fields,
-  volumes: Schema.Array(Schema.Unknown),
-  instances: Schema.Array(Schema.Unknown),
-  checkpoints: Schema.Array(Schema.Unknown),
-  exports: Schema.Array(Schema.Unknown)
-}))
-
-const decodeOuter = Schema.decodeUnknownResult(Outer, { errors: "all" })
-
 interface PartDecoder {
   readonly first: (input: unknown) => Result.Result<unknown, Schema.SchemaError>
   readonly all: (input: unknown) => Result.Result<unknown, Schema.SchemaError>
@@ -118,6 +107,22 @@ const isWide = (root: unknown): boolean => {
   }
   return false
 }
+
+const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === "object" && value !== null && !Array.isArray(value)
+
+/** The document with its lists emptied: their items are decoded one by one, so that problems stay bounded. */
+const withoutItems = (document: unknown): unknown =>
+  isObject(document)
+    ? {
+        ...document,
+        ...Object.fromEntries(
+          partNames.flatMap((part) => (Array.isArray(document[part]) ? [[part, []]] : []))
+        )
+      }
+    : document
+
+const decodeOuter = Schema.decodeUnknownResult(HostDesiredState, { errors: "all" })
 
 const itemsOf = (document: unknown, part: Part): ReadonlyArray<unknown> => {
   const items = (document as Readonly<Record<string, unknown>> | null | undefined)?.[part]
@@ -157,7 +162,7 @@ const decodeValue = (
   previous: HostDesiredState | undefined
 ): Result.Result<HostDesiredState, ReadonlyArray<Problem>> => {
   const problems: Array<Problem> = [...ruleProblems(value, MAX_ISSUES + 1)]
-  const outer = decodeOuter(value)
+  const outer = decodeOuter(withoutItems(value))
   if (Result.isFailure(outer)) problems.push(...problemsOf(outer.failure.issue, value, disclosure))
   const lists = Object.fromEntries(
     partNames.map((part) => [part, decodePart(value, part, previous, problems)])

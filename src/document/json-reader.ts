@@ -23,8 +23,10 @@ export interface JsonReading {
   readonly syntaxError?: { readonly offset: number; readonly message: string }
   /** Keys that their object names a second time, and where. */
   readonly duplicates: ReadonlyArray<{ readonly path: Path; readonly offset: number }>
-  /** Where the scalars under secret keys stand, from and to. */
+  /** Where the scalars stand that must not be shown, from and to, in order. */
   readonly secrets: ReadonlyArray<readonly [start: number, end: number]>
+  /** Where the names of secret things stand. */
+  readonly secretNames: ReadonlyArray<readonly [start: number, end: number]>
   /** The place of a path, or of its nearest ancestor that is there. */
   readonly place: (path: Path) => Place
 }
@@ -69,19 +71,20 @@ export interface JsonWishes {
   readonly paths?: ReadonlyArray<Path>
   /** How many keys that are named twice are wanted at most. */
   readonly duplicates?: number
-  /** The keys below which everything is secret. */
-  readonly secretKeys?: ReadonlySet<string>
-  /** The keys whose value is secret when it is a scalar. */
+  /** The keys whose values may be shown: everything below another key is secret. */
+  readonly shownKeys?: ReadonlySet<string>
+  /** Of those, the keys whose value is secret when it is a scalar. */
   readonly secretScalars?: ReadonlySet<string>
 }
 
 /** Reads a text to its end or to its first error. */
 export const readJson = (text: string, wishes: JsonWishes): JsonReading => {
-  const { duplicates: limit = 0, paths = [], secretKeys, secretScalars } = wishes
+  const { duplicates: limit = 0, paths = [], secretScalars, shownKeys } = wishes
   const root = wantedTree(paths)
   const frames: Array<Frame> = []
   const duplicates: Array<{ readonly path: Path; readonly offset: number }> = []
   const secrets: Array<readonly [number, number]> = []
+  const secretNames: Array<readonly [number, number]> = []
   let at = 0
 
   const here = (): Path => frames.map((frame) => (frame.kind === "array" ? frame.index : frame.name))
@@ -90,6 +93,7 @@ export const readJson = (text: string, wishes: JsonWishes): JsonReading => {
     ...(syntaxError === undefined ? {} : { syntaxError }),
     duplicates,
     secrets,
+    secretNames,
     place: (path) => {
       let node = root
       let place = root.place ?? { value: 0 }
@@ -163,6 +167,7 @@ export const readJson = (text: string, wishes: JsonWishes): JsonReading => {
       if (frame.names?.has(frame.name) === true && duplicates.length < limit)
         duplicates.push({ path: here(), offset: at })
       frame.names?.add(frame.name)
+      if (frame.secret) secretNames.push([at, end])
       at = end
       skipSpace()
       if (text.charCodeAt(at) !== 0x3a) return fail("':'")
@@ -186,7 +191,7 @@ export const readJson = (text: string, wishes: JsonWishes): JsonReading => {
       wanted.place = frame?.kind === "object" ? { value: at, key: frame.keyOffset } : { value: at }
 
     const isMember = frame?.kind === "object"
-    const isBelowSecret = frame?.secret === true || (isMember && secretKeys?.has(frame.name) === true)
+    const isBelowSecret = frame?.secret === true || (isMember && shownKeys?.has(frame.name) === false)
     const isSecret = isBelowSecret || (isMember && secretScalars?.has(frame.name) === true)
     if (code === 0x7b || code === 0x5b) {
       const kind = code === 0x7b ? "object" : "array"
