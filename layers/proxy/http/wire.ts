@@ -2,9 +2,10 @@
  * One TCP connection as the proxy uses it, on either leg. Outside Effect: this is the data path.
  *
  * Reading: all connections read into one buffer of the process, because each read is dealt with before the next one
- * starts. What must outlive the call to `received` is copied. Writing: what one read brings is gathered and
- * written at once; small pieces as text of one byte per character, which Node hands to the kernel without a copy
- * of its own.
+ * starts. What must outlive the call to `received` is copied. A connection that fills this buffer gets a larger one
+ * of its own, which is passed on without a copy, and used again once the kernel has taken what was written of it.
+ * Writing: what one read brings is gathered and written at once; small pieces as text of one byte per character,
+ * which Node hands to the kernel without a copy of its own.
  */
 import type { Socket } from "node:net"
 import { NEVER, type Perishable, type Sweep } from "./sweep.ts"
@@ -14,12 +15,19 @@ const MAX_TEXT_PIECE = 4_096
 /** The most text that is gathered for one write: what Node tries to write without allocating. */
 const MAX_TEXT = 16_384
 const READ_BYTES = 65_536
+/** What a connection reads into while it brings more than that at once. */
+const BULK_BYTES = 262_144
+/** A read of less than this ends the reading in bulk. */
+const BULK_END_BYTES = 16_384
 
 const readBuffer = Buffer.allocUnsafeSlow(READ_BYTES)
 
+/** Views of the buffer being dealt with that may outlive the call to `received`. */
+let lent = 0
+
 /** Hands a socket what it reads into, and whom it tells: the options of `net.Socket` of this name. */
 export interface OnRead {
-  readonly buffer: Uint8Array
+  readonly buffer: () => Uint8Array
   readonly callback: (length: number, bytes: Uint8Array) => boolean
 }
 
@@ -39,14 +47,21 @@ export abstract class Wire implements Perishable {
   #text = ""
   #corked = false
   #paused = false
+  /** The last reads brought so much that a buffer of its own pays. */
+  #bulk = false
+  #buffer = readBuffer
+  /** How many of the `lent` views were written to this connection since the last flush. */
+  #lent = 0
 
   constructor(sweep: Sweep, onDefect: OnDefect, open: (onread: OnRead) => Socket) {
     this.sweep = sweep
     this.#onDefect = onDefect
     this.socket = open({
-      buffer: readBuffer,
+      buffer: () => this.#nextBuffer(),
       callback: (length, bytes) => {
         if (this.closed) return false
+        lent = 0
+        this.#bulk = length === bytes.length || (this.#bulk && length >= BULK_END_BYTES)
         try {
           this.received(bytes as Buffer, 0, length)
         } catch (error) {
@@ -98,7 +113,11 @@ export abstract class Wire implements Perishable {
       return
     }
     this.#spill()
-    if (!this.closed) this.socket.write(keepable(bytes, start, end))
+    if (this.closed) return
+    const before = lent
+    const piece = keepable(bytes, start, end)
+    this.#lent += lent - before
+    this.socket.write(piece)
   }
 
   /** Writes what was put. False: the peer does not keep up; `drained` tells when it has. */
@@ -111,6 +130,11 @@ export abstract class Wire implements Perishable {
     if (this.#corked) {
       this.#corked = false
       this.socket.uncork()
+    }
+    if (this.#lent > 0) {
+      // what the kernel has taken is not looked at again
+      if (this.socket.writableLength === 0) lent -= this.#lent
+      this.#lent = 0
     }
     return !this.socket.writableNeedDrain
   }
@@ -151,6 +175,13 @@ export abstract class Wire implements Perishable {
     else this.socket.resetAndDestroy()
   }
 
+  /** What the next read goes into. Node asks after each one. */
+  #nextBuffer(): Buffer {
+    if (!this.#bulk) this.#buffer = readBuffer
+    else if (this.#buffer === readBuffer || lent > 0) this.#buffer = Buffer.allocUnsafeSlow(BULK_BYTES)
+    return this.#buffer
+  }
+
   /** Writes text and bytes that were put so far, and holds them together with what follows until `flush`. */
   #spill(): void {
     if (!this.#corked) {
@@ -179,5 +210,7 @@ export abstract class Wire implements Perishable {
 /** Bytes that stay as they are when the next read comes. */
 export const keepable = (bytes: Buffer, start: number, end: number): Buffer => {
   const piece = bytes.subarray(start, end)
-  return bytes.buffer === readBuffer.buffer ? Buffer.from(piece) : piece
+  if (bytes.buffer === readBuffer.buffer) return Buffer.from(piece)
+  lent++
+  return piece
 }

@@ -14,6 +14,8 @@ export class Talk {
   closed = false
   errorCode = ""
   bytesSeen = 0
+  /** When set, it sees what comes, which is not kept then. */
+  absorb: ((bytes: Buffer) => void) | undefined
   #received: Buffer = Buffer.alloc(0)
   readonly #watchers = new Set<() => void>()
 
@@ -24,7 +26,8 @@ export class Talk {
     }
     socket.on("data", (bytes) => {
       this.bytesSeen += bytes.length
-      this.#received = Buffer.concat([this.#received, bytes])
+      if (this.absorb === undefined) this.#received = Buffer.concat([this.#received, bytes])
+      else this.absorb(bytes)
       changed()
     })
     socket.on("end", () => {
@@ -190,17 +193,20 @@ export const eventually = <A>(reading: Effect.Effect<A>, holds: (value: A) => bo
     })
   )
 
-/** Writes until the kernel takes no more for a while, and gives how much it took. */
-export const writeUntilStuck = (talk: Talk, piece: Buffer, limit: number) =>
+/**
+ * Writes all of the bytes piece by piece. Succeeds with how many were written when the far end takes no more for half a
+ * second, or when all were; goes on writing in any case.
+ */
+export const writeUntilStuck = (talk: Talk, bytes: Buffer, piece = 1_000_003): Effect.Effect<number> =>
   Effect.callback<number>((resume) => {
     let written = 0
     let stuck: NodeJS.Timeout | undefined
     const pump = () => {
       clearTimeout(stuck)
-      while (written < limit) {
-        written += piece.length
-        if (!talk.socket.write(piece)) {
-          // nobody reads at the far end: half a second without a drain is the end of it
+      while (written < bytes.length) {
+        const next = bytes.subarray(written, written + piece)
+        written += next.length
+        if (!talk.socket.write(next)) {
           stuck = setTimeout(() => resume(Effect.succeed(written)), 500)
           return
         }
@@ -209,7 +215,6 @@ export const writeUntilStuck = (talk: Talk, piece: Buffer, limit: number) =>
     }
     talk.socket.on("drain", pump)
     pump()
-    return Effect.sync(() => clearTimeout(stuck))
   })
 
 /** A port of 127.0.0.1 that is free at this moment, and whatever holds it until the scope closes. */

@@ -159,9 +159,10 @@ describe("an upgrade", () => {
     Effect.gen(function* () {
       const { caller, connection } = yield* tunnel()
       caller.socket.pause()
-      const total = 67_108_864
-      const taken = yield* writeUntilStuck(connection, Buffer.alloc(1_048_576), total)
-      assert.isBelow(taken, total / 2)
+      const bytes = Buffer.alloc(67_108_864)
+      const taken = yield* writeUntilStuck(connection, bytes)
+      assert.isBelow(taken, bytes.length / 2)
+      caller.absorb = () => undefined
       caller.socket.resume()
       yield* caller.until((talk) => talk.bytesSeen >= taken)
     })
