@@ -47,8 +47,8 @@ export const parseKhz = (text: string): number | undefined => {
   return khz >= 100_000 && khz <= 20_000_000 ? khz : undefined
 }
 
-/** The frequency of the host's TSC in kHz, measured once per boot of the host. */
-const tscKhz = Effect.fnUntraced(function* (runtimeDir: string, tscProbe: string) {
+/** The frequency of the host's TSC in kHz, measured by `tscProbe` once per boot of the host. */
+export const tscKhz = Effect.fnUntraced(function* (runtimeDir: string, tscProbe: string) {
   const fs = yield* FileSystem.FileSystem
   const failed = (reason: string) =>
     new HypervisorError({ operation: "measure the frequency of this machine's TSC", reason })

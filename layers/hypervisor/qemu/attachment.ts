@@ -8,8 +8,8 @@ import { connectQmp, type Qmp, type QmpError } from "./qmp.ts"
 import type { RunDirectory } from "./run-directory.ts"
 import type { Child } from "./spawn.ts"
 
-/** How often an adopted VMM is looked at: its control socket closes at its end, so this is the second way to know. */
-const WATCH_EVERY_MS = 200
+/** An adopted VMM's control socket closes at its end; that it is looked at as well, so often, is a second way to know. */
+const WATCH_EVERY_MS = 2_000
 
 const withReason = <A extends object>(
   exit: A,
@@ -27,8 +27,8 @@ const observeEnd = (
     const end = child === undefined ? undefined : yield* Deferred.await(child.ended)
     if (end === undefined) {
       yield* Effect.raceFirst(
-        Deferred.await(qmp.closed).pipe(Effect.andThen(awaitEnd(process, 10))),
-        awaitEnd(process, WATCH_EVERY_MS)
+        Deferred.await(qmp.closed).pipe(Effect.andThen(awaitEnd(process, 5, 200))),
+        awaitEnd(process, WATCH_EVERY_MS, WATCH_EVERY_MS)
       )
     }
     // The last words may still lie in the sockets; with the process gone both are at their end at once.

@@ -13,6 +13,9 @@ export const GUEST_PORT_NAME = "nibrunner.guest"
 
 const NAME_PREFIX = "nibrunner-"
 
+/** What QEMU's translator may keep of translated code, in MiB; 1024 by default, on top of the guest's memory. */
+const TRANSLATIONS_MIB = 128
+
 /**
  * What is denied to QEMU's process beyond what it needs once it runs: old system calls, other users' rights, new
  * processes, and the change of its own limits.
@@ -128,7 +131,9 @@ export const commandLine = (
     "-no-reboot",
     "-S",
     "-machine",
-    `microvm,accel=${accelerator.kind}`,
+    "microvm",
+    "-accel",
+    accelerator.kind === "kvm" ? "kvm" : `tcg,tb-size=${TRANSLATIONS_MIB}`,
     "-cpu",
     accelerator.kind === "kvm" ? "host" : "max",
     "-smp",

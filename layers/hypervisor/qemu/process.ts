@@ -23,8 +23,13 @@ const read = (path: string): string | undefined => {
   }
 }
 
+let bootId: string | undefined
+
 /** The id of this boot of the host. */
-export const hostBootId = (): string => readFileSync("/proc/sys/kernel/random/boot_id", "latin1").trim()
+export const hostBootId = (): string => {
+  bootId ??= readFileSync("/proc/sys/kernel/random/boot_id", "latin1").trim()
+  return bootId
+}
 
 /** Fields 3 (state) and 22 (start time) of `/proc/<pid>/stat`; none for a process that has ended, reaped or not. */
 const startTime = (pid: number): number | undefined => {
@@ -84,10 +89,13 @@ export const residentBytes = (process: ProcessIdentity): Option.Option<number> =
   return Number.isFinite(pages) && isAlive(process) ? Option.some(pages * 4096) : Option.none()
 }
 
-/** Done when the process has ended. It is looked at every `everyMs`: Node has no pidfd to wait on. */
-export const awaitEnd = (process: ProcessIdentity, everyMs: number): Effect.Effect<void> =>
+/**
+ * Done when the process has ended. Node has no pidfd to wait on, so it is looked at: after `firstMs`, then ever more
+ * seldom, at last every `longestMs`.
+ */
+export const awaitEnd = (process: ProcessIdentity, firstMs: number, longestMs: number): Effect.Effect<void> =>
   Effect.gen(function* () {
-    while (isAlive(process)) yield* Effect.sleep(everyMs)
+    for (let wait = firstMs; isAlive(process); wait = Math.min(wait * 2, longestMs)) yield* Effect.sleep(wait)
   })
 
 /** What kept a process from being ended. */
