@@ -10,14 +10,16 @@ export type ConfigOperation =
 export const withOperations = (
   config: DottedKeys,
   operations: ReadonlyArray<ConfigOperation>
-): DottedKeys =>
-  operations.reduce<DottedKeys>((keys, operation) => {
-    if (operation.op === "set") return { ...keys, [operation.key]: operation.toml }
-    const { key } = operation
-    return Object.fromEntries(
-      Object.entries(keys).filter(([name]) => name !== key && !name.startsWith(`${key}.`))
-    )
-  }, config)
+): DottedKeys => {
+  const keys = new Map(Object.entries(config))
+  for (const operation of operations) {
+    if (operation.op === "set") keys.set(operation.key, operation.toml)
+    else
+      for (const name of [...keys.keys()])
+        if (name === operation.key || name.startsWith(`${operation.key}.`)) keys.delete(name)
+  }
+  return Object.fromEntries(keys)
+}
 
 /** The file: keys at the top, then a table for each section. */
 export const tomlOf = (config: DottedKeys): string => {
