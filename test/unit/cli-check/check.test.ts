@@ -1,0 +1,196 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as NodeServices from "@effect/platform-node/NodeServices"
+import { assert, describe, it } from "@effect/vitest"
+import { Ajv2020 } from "ajv/dist/2020.js"
+import { Cause, Effect, Exit, Runtime } from "effect"
+import { Command } from "effect/cli"
+import { TestConsole } from "effect/testing"
+import { check } from "../../../src/cli/check.ts"
+import { schema } from "../../../src/cli/schema.ts"
+import { baseConfig } from "../config/arbitraries.ts"
+import { tomlOf } from "../config/toml-text.ts"
+import { baseDocument } from "../document/fixtures.ts"
+
+const cli = Command.make("nibrunnerd").pipe(Command.withSubcommands([check, schema]))
+
+/** A folder with files in it, for the length of a test. */
+const folderWith = (files: Readonly<Record<string, string | Uint8Array>>) =>
+  Effect.acquireRelease(
+    Effect.sync(() => {
+      const folder = mkdtempSync(join(tmpdir(), "nibrunner-check-"))
+      for (const [name, contents] of Object.entries(files)) writeFileSync(join(folder, name), contents)
+      return folder
+    }),
+    (folder) => Effect.sync(() => rmSync(folder, { recursive: true }))
+  )
+
+/** What the command prints, and the code that the process would exit with. */
+const run = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) {
+  const before = (yield* TestConsole.logLines).length
+  const exit = yield* Effect.exit(
+    Command.runWith(cli, { version: "0" })(args).pipe(Effect.provide(NodeServices.layer))
+  )
+  const lines = (yield* TestConsole.logLines).slice(before).map(String)
+  const code = Exit.isSuccess(exit) ? 0 : Runtime.getErrorExitCode(Cause.squash(exit.cause))
+  return { code, text: lines.join("\n"), lines }
+})
+
+const document = JSON.stringify(baseDocument(), null, 2)
+const broken = document.replace('"httpPort": 3000', '"httpPort": 0')
+const config = tomlOf(baseConfig)
+
+describe("nibrunnerd check", () => {
+  it.effect("says of valid files that they are, and exits with 0", () =>
+    Effect.gen(function* () {
+      const folder = yield* folderWith({ "desired.json": document, "config.toml": config })
+      const { code, lines } = yield* run("check", join(folder, "desired.json"), join(folder, "config.toml"))
+      assert.strictEqual(code, 0)
+      assert.deepStrictEqual(lines, [
+        `${folder}/desired.json: valid desired.json`,
+        `${folder}/config.toml: valid config.toml`
+      ])
+    })
+  )
+  it.effect(
+    "lists each problem as a compiler does, with the line and a mark under the place, and exits with 1",
+    () =>
+      Effect.gen(function* () {
+        const folder = yield* folderWith({ "d.json": broken })
+        const { code, text } = yield* run("check", join(folder, "d.json"))
+        const line = broken.split("\n").findIndex((text) => text.includes("httpPort")) + 1
+        assert.strictEqual(code, 1)
+        assert.strictEqual(
+          text,
+          [
+            `${folder}/d.json:${line}:21: httpPort is 0, but must be an integer from 1 to 65535`,
+            "  at /instances/0/config/httpPort",
+            ` ${line} |         "httpPort": 0,`,
+            ` ${" ".repeat(String(line).length)} |                     ^`,
+            "",
+            `${folder}/d.json: 1 problem`
+          ].join("\n")
+        )
+      })
+  )
+  it.effect("prints one JSON object a file on one line each, valid or not", () =>
+    Effect.gen(function* () {
+      const folder = yield* folderWith({
+        "good.json": document,
+        "bad.json": broken,
+        "bad.toml": `${config}\n[metric]\nport = 1\n`
+      })
+      const files = ["good.json", "bad.json", "bad.toml"].map((name) => join(folder, name))
+      const { code, lines } = yield* run("check", "--json", ...files)
+      assert.strictEqual(code, 1)
+      assert.lengthOf(lines, 3)
+      const [good, bad, toml] = lines.map((line) => JSON.parse(line))
+      assert.deepStrictEqual(good, { file: files[0], valid: true, issues: [] })
+      assert.isFalse(bad.valid)
+      assert.deepStrictEqual(Object.keys(bad.issues[0]), ["path", "message", "line", "column"])
+      assert.strictEqual(bad.issues[0].path, "/instances/0/config/httpPort")
+      assert.strictEqual(toml.issues[0].path, "metric")
+      assert.include(toml.issues[0].message, "metrics")
+    })
+  )
+  it.effect("tells files apart by their content, whatever they are called", () =>
+    Effect.gen(function* () {
+      const folder = yield* folderWith({ a: `\ufeff \n${document}`, b: config })
+      const { code, lines } = yield* run("check", join(folder, "a"), join(folder, "b"))
+      assert.strictEqual(code, 0)
+      assert.match(lines[0] ?? "", /valid desired\.json$/u)
+      assert.match(lines[1] ?? "", /valid config\.toml$/u)
+    })
+  )
+  it.effect("takes a file for what --as says", () =>
+    Effect.gen(function* () {
+      const folder = yield* folderWith({ a: "[1, 2]", b: document })
+      assert.include((yield* run("check", "--as", "desired", join(folder, "a"))).text, "must be an object")
+      assert.include((yield* run("check", "--as", "config", join(folder, "b"))).text, "not TOML")
+      const unknown = yield* run("check", "--as", "reported", join(folder, "b"))
+      assert.notStrictEqual(unknown.code, 0)
+    })
+  )
+  it.effect("says of a file that cannot be read why, and goes on to the next", () =>
+    Effect.gen(function* () {
+      const folder = yield* folderWith({ "desired.json": document })
+      const files = [join(folder, "none.json"), folder, join(folder, "desired.json")]
+      const { code, lines } = yield* run("check", "--json", ...files)
+      assert.strictEqual(code, 1)
+      const [none, directory, good] = lines.map((line) => JSON.parse(line))
+      assert.include(none.issues[0].message, "there is no such file")
+      assert.include(directory.issues[0].message, "cannot be read")
+      assert.isTrue(good.valid)
+    })
+  )
+  it.effect("shows no secret on the lines that it lists", () =>
+    Effect.gen(function* () {
+      const secret = "hunter2"
+      const of = (environment: string) =>
+        JSON.stringify(baseDocument()).replace(/"environment":\{[^}]*\}/u, environment)
+      const folder = yield* folderWith({
+        "name.json": of(`"environment":{"A-B":"${secret}","C":"${secret}"}`),
+        "type.json": of(`"environment":{"A":["${secret}"],"C":"${secret}"}`),
+        "typo.json": of(`"enviroment":{"A":"${secret}"}`),
+        "text.json": of(`"environment":"A=${secret}"`),
+        "syntax.json": of(`"environment":{"A":"${secret}" "B":"${secret}"}`),
+        "syntax2.json": of(`"environment":{"${secret}"}`),
+        "cut.json": of(`"environment":{"A":"${secret}`).split(secret)[0] + secret,
+        "lost.toml": `${config}\nAWS_SECRET_ACCESS_KEY = "${secret}"\n`,
+        "login.toml": tomlOf({ ...baseConfig, "artifacts.store_url": `"s3://key:${secret}@bucket"` })
+      })
+      const names = ["name", "type", "typo", "text", "syntax", "syntax2", "cut"].map((n) => `${n}.json`)
+      for (const name of [...names, "lost.toml", "login.toml"]) {
+        const listing = yield* run("check", join(folder, name))
+        assert.strictEqual(listing.code, 1, name)
+        assert.notInclude(listing.text, secret, name)
+        assert.notInclude((yield* run("check", "--json", join(folder, name))).text, secret, name)
+      }
+    })
+  )
+  it.effect("shows of a long line what is near the mark", () =>
+    Effect.gen(function* () {
+      const folder = yield* folderWith({ "d.json": JSON.stringify(JSON.parse(broken)) })
+      const { lines } = yield* run("check", join(folder, "d.json"))
+      const [, , shown, marked] = lines.join("\n").split("\n")
+      assert.isBelow(shown?.length ?? 0, 120)
+      assert.strictEqual(shown?.[marked?.indexOf("^") ?? 0], "0")
+    })
+  )
+  it.effect("lets no file steer the terminal", () =>
+    Effect.gen(function* () {
+      const folder = yield* folderWith({
+        "d.json": document.replace('"host-1"', '"\u009b31m\u202eevil"'),
+        "c.toml": `${config}\n"\\u001b[31m" = 1 # \u009b31m\n`
+      })
+      const { text } = yield* run("check", join(folder, "d.json"), join(folder, "c.toml"))
+      assert.notMatch(text, /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e]/u)
+    })
+  )
+  it.effect("asks for a file when none is named", () =>
+    Effect.gen(function* () {
+      const { code, text } = yield* run("check")
+      assert.notStrictEqual(code, 0)
+      assert.include(text, "FILE")
+    })
+  )
+})
+
+describe("nibrunnerd schema", () => {
+  for (const name of ["desired", "reported", "config"])
+    it.effect(`prints the JSON Schema of ${name}, of draft 2020-12`, () =>
+      Effect.gen(function* () {
+        const { code, text } = yield* run("schema", name)
+        assert.strictEqual(code, 0)
+        const printed = JSON.parse(text)
+        assert.strictEqual(printed.$schema, "https://json-schema.org/draft/2020-12/schema")
+        assert.isTrue(new Ajv2020().validateSchema(printed))
+      })
+    )
+  it.effect("knows no other", () =>
+    Effect.gen(function* () {
+      assert.notStrictEqual((yield* run("schema", "host")).code, 0)
+    })
+  )
+})
