@@ -49,7 +49,7 @@ export abstract class Wire implements Perishable {
   #paused = false
   /** The last reads brought so much that a buffer of its own pays. */
   #bulk = false
-  #buffer = readBuffer
+  #buffer: Buffer | undefined
   /** How many of the `lent` views were written to this connection since the last flush. */
   #lent = 0
 
@@ -57,7 +57,8 @@ export abstract class Wire implements Perishable {
     this.sweep = sweep
     this.#onDefect = onDefect
     this.socket = open({
-      buffer: () => this.#nextBuffer(),
+      // Node takes nothing for an answer, its types do not
+      buffer: () => this.#nextBuffer() as Uint8Array,
       callback: (length, bytes) => {
         if (this.closed) return false
         lent = 0
@@ -175,11 +176,12 @@ export abstract class Wire implements Perishable {
     else this.socket.resetAndDestroy()
   }
 
-  /** What the next read goes into. Node asks after each one. */
-  #nextBuffer(): Buffer {
+  /** What the next read goes into. Node asks after each one, and keeps what it has when it is given nothing. */
+  #nextBuffer(): Buffer | undefined {
+    const present = this.#buffer
     if (!this.#bulk) this.#buffer = readBuffer
-    else if (this.#buffer === readBuffer || lent > 0) this.#buffer = Buffer.allocUnsafeSlow(BULK_BYTES)
-    return this.#buffer
+    else if (present === readBuffer || lent > 0) this.#buffer = Buffer.allocUnsafeSlow(BULK_BYTES)
+    return this.#buffer === present ? undefined : this.#buffer
   }
 
   /** Writes text and bytes that were put so far, and holds them together with what follows until `flush`. */

@@ -153,6 +153,28 @@ describe("a body", () => {
   )
 })
 
+describe("a stream of middling pieces behind a large one", () => {
+  it.live("arrives whole at a caller that has stopped reading for a while", () =>
+    Effect.gen(function* () {
+      const content = noise(24 * MIB)
+      const { caller, connection } = yield* connected(get)
+      connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${content.length}\r\n\r\n`)
+      yield* caller.head
+      connection.write(content.subarray(0, MIB))
+      yield* caller.until((talk) => talk.bytesSeen > MIB)
+      caller.socket.pause()
+      // a piece for each read of the proxy, smaller than what makes it stop reading
+      const piece = 40_000
+      for (let at = MIB; at < content.length; at += piece) {
+        connection.write(content.subarray(at, at + piece))
+        yield* Effect.sleep(1)
+      }
+      assert.isAbove(connection.socket.writableLength, 0)
+      assert.strictEqual(yield* absorbed(caller, content.length), digest(content))
+    })
+  )
+})
+
 describe("an answer that comes early", () => {
   it.live("reaches the caller, whose connection ends because the rest of the body is not wanted", () =>
     Effect.gen(function* () {
