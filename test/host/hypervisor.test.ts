@@ -1,13 +1,20 @@
 import { type ChildProcess, spawn } from "node:child_process"
 import { once } from "node:events"
-import { writeFileSync } from "node:fs"
+import { existsSync, readFileSync, writeFileSync } from "node:fs"
 import { createServer } from "node:net"
+import { constants } from "node:os"
 import { join, resolve } from "node:path"
+import * as NodeServices from "@effect/platform-node/NodeServices"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Option, type Scope } from "effect"
+import { chooseAccelerator } from "../../layers/hypervisor/qemu/accelerator.ts"
+import { commandLine } from "../../layers/hypervisor/qemu/command-line.ts"
+import { createRunDirectory, runDirectory } from "../../layers/hypervisor/qemu/run-directory.ts"
+import { spawnQemu } from "../../layers/hypervisor/qemu/spawn.ts"
+import { GuestImage } from "../../src/services/GuestImage.ts"
 import { Hypervisor, type MachineRecord } from "../../src/services/Hypervisor.ts"
 import { hypervisorConformance } from "../conformance/hypervisor.ts"
-import { hello, machineSpec, processesOf, qemu, runtimeDirectory, tracesOf } from "./qemu.ts"
+import { guestImage, hello, machineSpec, processesOf, qemu, runtimeDirectory, tracesOf } from "./qemu.ts"
 
 /** Kills what a failed test may have left, after the test and before its directory goes. */
 const runtimeDir = Effect.flatMap(runtimeDirectory, (directory) =>
@@ -85,10 +92,29 @@ describe("a microVM by QEMU", () => {
       const machine = Option.getOrThrow(yield* service((hypervisor) => hypervisor.adopt(record)))
       assert.deepStrictEqual(machine.record, record)
       yield* hello(machine)
+      // its stderr has no reader any more: a warning must not end it
+      const status = readFileSync(`/proc/${record.process?.pid}/status`, "utf8")
+      const ignored = BigInt(`0x${status.match(/^SigIgn:\s*([0-9a-f]+)$/mu)?.[1]}`)
+      assert.strictEqual((ignored >> BigInt(constants.signals.SIGPIPE - 1)) & 1n, 1n)
       yield* service((hypervisor) => hypervisor.kill(record))
       assert.strictEqual((yield* Deferred.await(machine.exit)).kind, "gone")
       assert.deepStrictEqual(yield* Effect.sync(() => tracesOf(directory)), [])
     }))
+
+  test("runs once it is adopted, when its daemon died before it had let it run", (directory) =>
+    Effect.gen(function* () {
+      const spec = yield* machineSpec(directory, "web", 0)
+      const run = runDirectory(directory, 0)
+      yield* createRunDirectory(run, spec.machineId)
+      const accelerator = yield* chooseAccelerator(directory, (yield* GuestImage).tscProbe)
+      yield* spawnQemu("qemu-system-x86_64", commandLine(spec, run, accelerator))
+      while (!existsSync(run.qmp)) yield* Effect.sleep(5)
+      const { machineId, appId, slot, image } = spec
+      const noted = { machineId, appId, slot, guestImageVersion: image.version }
+      const machine = Option.getOrThrow(yield* service((hypervisor) => hypervisor.adopt(noted)))
+      yield* hello(machine)
+      yield* service((hypervisor) => hypervisor.kill(noted))
+    }).pipe(Effect.provide([guestImage, NodeServices.layer])))
 
   test("ends with the words of a kernel that panics", (directory) =>
     Effect.gen(function* () {

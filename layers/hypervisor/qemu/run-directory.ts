@@ -62,12 +62,15 @@ export const checkRuntimeDir = (runtimeDir: string): Effect.Effect<void, Runtime
     : Effect.void
 }
 
-/** Makes the directory anew, for this machine. What an earlier VMM of the slot left there goes. */
+/** Makes the directory anew, for this machine; what an earlier VMM of the slot left there goes. Whole or not at all. */
 export const createRunDirectory = Effect.fnUntraced(function* (directory: RunDirectory, machineId: string) {
   const fs = yield* FileSystem.FileSystem
-  yield* fs.remove(directory.path, { recursive: true, force: true })
-  yield* fs.makeDirectory(directory.path, { recursive: true, mode: 0o700 })
-  yield* fs.writeFileString(directory.owner, machineId, { mode: 0o600 })
+  const remove = fs.remove(directory.path, { recursive: true, force: true })
+  yield* remove
+  yield* fs.makeDirectory(directory.path, { recursive: true, mode: 0o700 }).pipe(
+    Effect.andThen(fs.writeFileString(directory.owner, machineId, { mode: 0o600 })),
+    Effect.onError(() => Effect.ignore(remove))
+  )
 })
 
 /** Removes the directory if it was made for this machine: another may hold the slot by now. */

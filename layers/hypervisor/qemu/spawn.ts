@@ -1,5 +1,5 @@
 /** Starting QEMU so that it outlives the daemon. */
-import { spawn } from "node:child_process"
+import { type ChildProcess, spawn } from "node:child_process"
 import { Deferred, Effect } from "effect"
 import { makeTail, type Tail } from "./console.ts"
 import { notInstalled } from "./explain.ts"
@@ -30,34 +30,47 @@ const STDERR_BYTES = 4096
  * Fails with the reason when the program cannot be run.
  */
 export const spawnQemu = (binary: string, args: ReadonlyArray<string>): Effect.Effect<Child, string> =>
-  Effect.suspend(() => {
-    const ended = Deferred.makeUnsafe<ChildEnd>()
-    const stderr = makeTail(STDERR_BYTES)
-    const child = spawn(binary, args, {
-      cwd: "/",
-      detached: true,
-      stdio: ["ignore", "ignore", "pipe"],
-      env: { PATH: process.env.PATH ?? "/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL: "C" }
+  Effect.gen(function* () {
+    const child = yield* Effect.try({
+      try: () =>
+        spawn(binary, args, {
+          cwd: "/",
+          detached: true,
+          stdio: ["ignore", "ignore", "pipe"],
+          env: { PATH: process.env.PATH ?? "/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL: "C" }
+        }),
+      // what fork itself fails of, for instance that the host has no memory left
+      catch: (error) => `${binary} cannot be run: ${error instanceof Error ? error.message : String(error)}`
     })
-    child.stderr.on("data", stderr.add)
+    const ended = Deferred.makeUnsafe<ChildEnd>()
     child.on("close", (code, signal) => {
       Deferred.doneUnsafe(ended, Effect.succeed({ code, signal }))
     })
-    child.unref()
-    if ("unref" in child.stderr && typeof child.stderr.unref === "function") child.stderr.unref()
+    if (child.pid === undefined) return yield* whyNotStarted(binary, child)
 
-    const pid = child.pid
-    if (pid !== undefined) {
-      child.on("error", () => undefined)
-      return Effect.succeed({ process: identify(pid), ended, stderr })
-    }
-    return Effect.callback<never, string>((resume) => {
-      child.once("error", (error: NodeJS.ErrnoException) => {
-        resume(
-          Effect.fail(
-            error.code === "ENOENT" ? notInstalled(binary) : `${binary} cannot be run: ${error.message}`
-          )
+    const stderr = makeTail(STDERR_BYTES)
+    child.on("error", () => undefined)
+    child.stderr.on("error", () => undefined)
+    child.stderr.on("data", stderr.add)
+    letGo(child)
+    return { process: identify(child.pid), ended, stderr }
+  })
+
+/** Without a pid there is an error to come; the pipes may be missing, when there were no descriptors left for them. */
+const whyNotStarted = (binary: string, child: ChildProcess): Effect.Effect<never, string> =>
+  Effect.callback((resume) => {
+    child.once("error", (error: NodeJS.ErrnoException) => {
+      resume(
+        Effect.fail(
+          error.code === "ENOENT" ? notInstalled(binary) : `${binary} cannot be run: ${error.message}`
         )
-      })
+      )
     })
   })
+
+/** A child does not keep the daemon from ending, and neither does the pipe to it. */
+const letGo = (child: ChildProcess) => {
+  child.unref()
+  const { stderr } = child
+  if (stderr !== null && "unref" in stderr && typeof stderr.unref === "function") stderr.unref()
+}
