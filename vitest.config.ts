@@ -19,7 +19,7 @@ export default defineConfig({
       {
         test: {
           name: "host",
-          include: ["test/host/**/*.test.ts"],
+          include: ["test/host/**/*.test.ts", "test/guest/**/*.test.ts"],
           testTimeout: 300_000,
           hookTimeout: 300_000,
           maxWorkers: HOST_WORKERS,
