@@ -71,6 +71,10 @@ export class FieldWriter {
   }
 }
 
+/** The same bytes without what Node's Buffer changes: its `slice` is a view that keeps all of the buffer alive. */
+export const plainBytes = (bytes: Uint8Array): Uint8Array =>
+  new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+
 /** Throws `WireError` where a field does not fit what is left of the payload. */
 export class FieldReader {
   private at = 0
@@ -79,7 +83,7 @@ export class FieldReader {
   private readonly record: string
 
   constructor(bytes: Uint8Array, record: string) {
-    this.bytes = bytes
+    this.bytes = plainBytes(bytes)
     this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
     this.record = record
   }

@@ -3,6 +3,7 @@
  * beside the piece that it was given.
  */
 import { Result } from "effect"
+import { plainBytes } from "./bytes.ts"
 import { decodeGuestPayload, decodeHostPayload } from "./decode.ts"
 import { helloAckPattern } from "./encode.ts"
 import {
@@ -69,7 +70,7 @@ export const makeGuestRecordDecoder = (session: Uint8Array): GuestRecordDecoder 
   return {
     push: (piece) => {
       if (failure !== undefined) return Result.fail(failure)
-      let bytes = join(pending, piece)
+      let bytes = join(pending, plainBytes(piece))
       if (!greeted) {
         const start = find(bytes, pattern)
         if (start === -1) {

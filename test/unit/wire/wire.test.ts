@@ -232,6 +232,26 @@ describe("the host's end of the stream", () => {
     )
   })
 
+  it("keeps no piece alive that it was given: what it holds and gives is its own", () => {
+    const decoder = makeGuestRecordDecoder(session)
+    const output = guestBytes({
+      kind: "event",
+      sequence: 1,
+      event: { kind: "output", stream: "stdout", bytes: Uint8Array.of(1, 2, 3) }
+    })
+    const piece = Buffer.from(concat(guestBytes(helloAck), output, output.subarray(0, 15)))
+    const records = Result.getOrThrow(decoder.push(piece))
+    piece.fill(0)
+    const [last] = Result.getOrThrow(decoder.push(output.subarray(15)))
+    for (const record of [records[1], last]) {
+      assert.deepStrictEqual(record, {
+        kind: "event",
+        sequence: 1,
+        event: { kind: "output", stream: "stdout", bytes: Uint8Array.of(1, 2, 3) }
+      })
+    }
+  })
+
   it("refuses a record that is longer than allowed before it is there, and everything after it", () => {
     const decoder = makeGuestRecordDecoder(session)
     Result.getOrThrow(decoder.push(guestBytes(helloAck)))
