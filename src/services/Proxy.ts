@@ -25,7 +25,7 @@ export interface AppRoute {
 export interface AppTraffic {
   /** Requests between their routing and the end of both bodies, and upgraded connections until they close. */
   readonly open: number
-  /** Requests routed so far; only grows. A reading that equals the last one, with none open, was quiet. */
+  /** Requests that were to be forwarded so far, answered or not; only grows. A reading that equals the last one, with none open, was quiet. */
   readonly routed: number
   /** Answers by the first digit of their status; 101 is under 1, other interim answers are not counted. */
   readonly answers: { readonly [statusClass in 1 | 2 | 3 | 4 | 5]: number }
