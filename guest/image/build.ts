@@ -51,7 +51,7 @@ const step = <A>(name: string, work: () => A): A => {
 
 const compile = (sources: ReadonlyArray<string>, output: string) => {
   const flags = ["-D_GNU_SOURCE", "-std=gnu17", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-s"]
-  run("musl-gcc", [...flags, "-o", output, ...sources, "-lm"])
+  run("musl-gcc", [...flags, "-I", join(guestDirectory, "wire"), "-o", output, ...sources, "-lm"])
 }
 
 const filesUnder = (folder: string, suffix: string): ReadonlyArray<string> =>
@@ -74,7 +74,10 @@ const fetchKernel = (work: string) => {
 
 const buildInitramfs = (work: string, modulesFolder: string): Uint8Array => {
   const init = join(work, "init")
-  compile(filesUnder(join(guestDirectory, "init"), ".c"), init)
+  compile(
+    [...filesUnder(join(guestDirectory, "init"), ".c"), ...filesUnder(join(guestDirectory, "wire"), ".c")],
+    init
+  )
   const builtin = readFileSync(join(modulesFolder, "modules.builtin"), "utf8").trim().split("\n")
   const modules = orderedModules(filesUnder(modulesFolder, ".ko"), builtin)
   return newcArchive([

@@ -49,7 +49,7 @@ const versionOf = (
 export const inputsVersion = (guestDirectory: string, versions: ReadonlyMap<string, string>): string =>
   versionOf(
     guestDirectory,
-    ["init", "image"].flatMap((name) => sources(join(guestDirectory, name))),
+    ["init", "wire", "image"].flatMap((name) => sources(join(guestDirectory, name))),
     versions
   )
 

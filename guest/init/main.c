@@ -27,16 +27,12 @@ enum { CONSOLE_GRACE_MS = 10000 };
 enum tag { CHANNEL_TAG, SIGNALS_TAG, STDOUT_TAG, STDERR_TAG, EXECUTED_TAG, PROBE_TAG };
 
 void say(const char *format, ...) {
-	char line[MAX_REASON_BYTES + 64] = "nibrunner: ";
-	size_t start = strlen(line);
+	char text[MAX_REASON_BYTES];
 	va_list arguments;
 	va_start(arguments, format);
-	vsnprintf(line + start, sizeof line - start - 1, format, arguments);
+	vsnprintf(text, sizeof text, format, arguments);
 	va_end(arguments);
-	strcat(line, "\n");
-	/* The console is all there is to complain on. */
-	if (write(2, line, strlen(line)) < 0)
-		return;
+	dprintf(2, "nibrunner: %s\n", text);
 }
 
 const char *sentence(const char *format, ...) {

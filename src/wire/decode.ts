@@ -1,6 +1,6 @@
 /** The payload of one record to the record. Whatever the bytes are, the answer is a record or a `WireError`. */
 import type { Result } from "effect"
-import type { BootSpec } from "../services/Guest.ts"
+import type { BootSpec, GuestEvent } from "../services/Guest.ts"
 import { FieldReader, wireResult } from "./bytes.ts"
 import {
   FIRST_EVENT_TYPE,
@@ -14,11 +14,10 @@ import {
   PROBE_OUTCOMES,
   RECEIPT_OUTCOMES,
   SESSION_BYTES,
-  type WireError,
-  type WireEvent
+  type WireError
 } from "./records.ts"
 
-const event = (type: number, reader: FieldReader): WireEvent | undefined => {
+const event = (type: number, reader: FieldReader): GuestEvent | undefined => {
   switch (type) {
     case GuestType.output: {
       const stream = reader.u8()

@@ -43,7 +43,7 @@
  * | 0xC4 | RESTARTING | u64 sequence, u32 attempt, u32 budget, u32 total since the boot, u8 exit kind (0 code, 1 signal), u32 exit, u64 backoff in ms, string reason |
  * | 0xC5 | FAILED | u64 sequence, string reason |
  *
- * Types 0x06 to 0x3F and 0x84 to 0xBF are for later requests and answers. `guest/init/wire.h` is the other end;
+ * Types 0x06 to 0x3F and 0x84 to 0xBF are for later requests and answers. `guest/wire/wire.h` is the other end;
  * `test/vectors/wire.json` holds both to the same bytes.
  */
 import { Schema } from "effect"
@@ -107,11 +107,6 @@ export type HostRecord =
   | { readonly kind: "probe"; readonly id: number; readonly port: number; readonly timeoutMs: number }
   | { readonly kind: "shutdown"; readonly graceMs: number }
 
-/** A guest's event as the wire carries it: `total` counts the restarts since the boot. */
-export type WireEvent =
-  | Exclude<GuestEvent, { readonly kind: "restarting" }>
-  | (Extract<GuestEvent, { readonly kind: "restarting" }> & { readonly total: number })
-
 /** What the guest says. An event of an unknown type has no `event`, but is acknowledged like the others. */
 export type GuestRecord =
   | {
@@ -123,7 +118,7 @@ export type GuestRecord =
     }
   | { readonly kind: "receipt"; readonly of: number; readonly outcome: ReceiptOutcome }
   | { readonly kind: "probe-result"; readonly id: number; readonly outcome: PortProbe }
-  | { readonly kind: "event"; readonly sequence: number; readonly event: WireEvent | undefined }
+  | { readonly kind: "event"; readonly sequence: number; readonly event: GuestEvent | undefined }
 
 /** Bytes that are no record, or a record that the wire cannot carry. `reason` holds no value of a boot spec. */
 export class WireError extends Schema.TaggedError<WireError>()("WireError", { reason: Schema.String }) {

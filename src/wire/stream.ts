@@ -101,7 +101,7 @@ export const makeGuestRecordDecoder = (session: Uint8Array): GuestRecordDecoder 
 }
 
 /**
- * PID 1's end, for fakes: what `guest/init/wire.c` does. Never fails: a payload that it cannot read is
+ * PID 1's end, for fakes: what `guest/wire/wire.c` does. Never fails: a payload that it cannot read is
  * skipped, and a length or an end that cannot be makes it wait for the next reset.
  */
 export interface HostRecordDecoder {

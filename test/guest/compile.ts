@@ -6,8 +6,12 @@ import { join } from "node:path"
 
 const here = import.meta.dirname
 const init = join(here, "../../guest/init")
+const wire = join(here, "../../guest/wire")
 const cache = join(here, "../../.cache/guest-tests")
-const PARTS = ["wire.c", "ring.c", "session.c", "supervise.c"].map((name) => join(init, name))
+const PARTS = [
+  ...["wire.c", "ring.c"].map((name) => join(wire, name)),
+  ...["session.c", "supervise.c"].map((name) => join(init, name))
+]
 
 const SANITIZED = [
   "-fsanitize=address,undefined",
@@ -26,7 +30,8 @@ const sourcesIn = (folder: string) =>
 /** The path of `test/guest/NAME.c`, built with address and undefined-behaviour sanitizers; once per sources. */
 export const compileSanitized = (name: string): string => {
   const hash = createHash("sha256").update([...FLAGS, ...SANITIZED].join(" "))
-  for (const path of [...sourcesIn(init), ...sourcesIn(here)]) hash.update(path).update(readFileSync(path))
+  for (const path of [...sourcesIn(init), ...sourcesIn(wire), ...sourcesIn(here)])
+    hash.update(path).update(readFileSync(path))
   const program = join(cache, `${name}-${hash.digest("hex").slice(0, 16)}`)
   if (existsSync(program)) return program
   mkdirSync(cache, { recursive: true })
@@ -34,7 +39,7 @@ export const compileSanitized = (name: string): string => {
   const sources = [join(here, `${name}.c`), join(here, "platform.c"), ...PARTS]
   const { error, status, stderr } = spawnSync(
     "clang",
-    [...FLAGS, ...SANITIZED, "-o", fresh, ...sources, "-lm"],
+    [...FLAGS, ...SANITIZED, "-I", wire, "-o", fresh, ...sources, "-lm"],
     { encoding: "utf8" }
   )
   if (error !== undefined || status !== 0) {

@@ -9,14 +9,9 @@ import { connect, type Socket } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Result } from "effect"
-import type { BootSpec } from "../../src/services/Guest.ts"
+import type { BootSpec, GuestEvent } from "../../src/services/Guest.ts"
 import { encodeHostRecord, encodeReset } from "../../src/wire/encode.ts"
-import {
-  type GuestRecord,
-  type HostRecord,
-  PROTOCOL_VERSION,
-  type WireEvent
-} from "../../src/wire/records.ts"
+import { type GuestRecord, type HostRecord, PROTOCOL_VERSION } from "../../src/wire/records.ts"
 import { makeGuestRecordDecoder } from "../../src/wire/stream.ts"
 
 export interface Drives {
@@ -40,7 +35,7 @@ export class Machine {
 
   constructor(drives: Drives, options: { readonly memoryMib?: number } = {}) {
     const disks = [drives.base, ...drives.layers, drives.volume]
-    const kernelLine = `console=ttyS0 quiet panic=-1 reboot=t cryptomgr.notests tsc_early_khz=${drives.tscKhz}`
+    const kernelLine = `console=ttyS0 quiet panic=-1 reboot=t cryptomgr.notests rcupdate.rcu_expedited=1 tsc_early_khz=${drives.tscKhz}`
     this.qemu = spawn(
       "qemu-system-x86_64",
       [
@@ -170,13 +165,13 @@ export class Conversation {
     }
   }
 
-  async event<K extends WireEvent["kind"]>(kind: K): Promise<Extract<WireEvent, { readonly kind: K }>> {
+  async event<K extends GuestEvent["kind"]>(kind: K): Promise<Extract<GuestEvent, { readonly kind: K }>> {
     const record = await this.next(
       `event ${kind}`,
       (candidate): candidate is Extract<GuestRecord, { readonly kind: "event" }> =>
         candidate.kind === "event" && candidate.event?.kind === kind
     )
-    return record.event as Extract<WireEvent, { readonly kind: K }>
+    return record.event as Extract<GuestEvent, { readonly kind: K }>
   }
 
   async hello() {
