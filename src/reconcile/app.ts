@@ -246,11 +246,11 @@ const guestSaid = Effect.fnUntraced(function* (app: App, event: GuestEvent) {
   if (event.kind === "failed") app.model.guestFailure = event.reason
   if (event.kind !== "restarting") return
   const at = yield* now
-  const { attempt, budget, exit, reason, backoffMs } = event
+  const { attempt, budget, total, exit, reason, backoffMs } = event
   yield* noted(
     app.amend((record) => ({
       ...record,
-      restartCount: record.restartCount + 1,
+      restartCount: total,
       lastRestart: { at, attempt, budget, exit, reason, backoffMs }
     }))
   )

@@ -40,6 +40,8 @@ export type GuestEvent =
       readonly kind: "restarting"
       readonly attempt: number
       readonly budget: number
+      /** Restarts since the boot: tells a report that is heard twice from a second restart. */
+      readonly total: number
       readonly exit: ProgramExit
       readonly backoffMs: number
       readonly reason: string

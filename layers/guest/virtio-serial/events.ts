@@ -4,7 +4,6 @@
  */
 import { type Cause, Effect, Latch, Queue } from "effect"
 import type { GuestEvent } from "../../../src/services/Guest.ts"
-import type { WireEvent } from "../../../src/wire/records.ts"
 
 /** With records of up to 64 KiB, at most 2 MiB of a guest's output wait in the daemon. */
 const CAPACITY = 32
@@ -12,7 +11,7 @@ const CAPACITY = 32
 export interface Events {
   readonly queue: Queue.Queue<GuestEvent, Cause.Done>
   /** Passes an event on, waiting for room; one that was seen before, or is of no known type, is only noted. */
-  readonly accept: (sequence: number, event: WireEvent | undefined) => Effect.Effect<void>
+  readonly accept: (sequence: number, event: GuestEvent | undefined) => Effect.Effect<void>
   /** The last sequence that has been dealt with; -1 before the first. */
   readonly dealtWith: () => number
   /** Waits while there is nothing that could be dealt with next. */

@@ -18,7 +18,15 @@ const lives: Record<Program, ReadonlyArray<GuestAct>> = {
   exits: [
     started,
     {
-      say: { kind: "restarting", attempt: 1, budget: 1, exit: { code: 3 }, backoffMs: 10, reason: "exit 3" }
+      say: {
+        kind: "restarting",
+        attempt: 1,
+        budget: 1,
+        total: 1,
+        exit: { code: 3 },
+        backoffMs: 10,
+        reason: "exit 3"
+      }
     },
     { ...started, afterMs: 10 },
     { say: { kind: "failed", reason: "the program exited with code 3" } },

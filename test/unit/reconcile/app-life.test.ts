@@ -463,6 +463,7 @@ describe("restarts", () => {
         kind: "restarting",
         attempt: 1,
         budget: 3,
+        total: 1,
         exit: { code: 3 },
         backoffMs: 1000,
         reason: "the program exited with code 3"

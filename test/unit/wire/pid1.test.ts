@@ -1,13 +1,13 @@
 /** PID 1's end of the wire, in C, held to the same vectors. */
 import { spawnSync } from "node:child_process"
 import { assert, beforeAll, describe, it } from "@effect/vitest"
+import type { GuestEvent } from "../../../src/services/Guest.ts"
 import {
   type GuestRecord,
   HostType,
   PHASES,
   PROBE_OUTCOMES,
-  RECEIPT_OUTCOMES,
-  type WireEvent
+  RECEIPT_OUTCOMES
 } from "../../../src/wire/records.ts"
 import { compileSanitized } from "../../guest/compile.ts"
 import json from "../../vectors/wire.json" with { type: "json" }
@@ -15,7 +15,7 @@ import { guestVectors, hexOf } from "./vectors.ts"
 
 const hexOrNothing = (bytes: Uint8Array) => (bytes.length === 0 ? "-" : hexOf(bytes))
 
-const eventCommand = (sequence: number, event: WireEvent): string => {
+const eventCommand = (sequence: number, event: GuestEvent): string => {
   switch (event.kind) {
     case "output":
       return `output ${sequence} ${event.stream === "stdout" ? 1 : 2} ${hexOrNothing(event.bytes)}`
