@@ -33,7 +33,11 @@ export interface WatchedDocumentOptions {
 
 /** The directory is made if there is none: a host may be set up before its first document. */
 export const layerWatchedDocument = (options: WatchedDocumentOptions) =>
-  Layer.succeed(DocumentSource, { path: options.path, readings: readings(options.path) })
+  Layer.succeed(DocumentSource, {
+    path: options.path,
+    read: readDocument(options.path),
+    readings: readings(options.path)
+  })
 
 const readings = (file: string): Stream.Stream<DocumentReading, DocumentSourceError> =>
   Stream.unwrap(

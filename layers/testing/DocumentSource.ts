@@ -46,6 +46,7 @@ export const breakWatch = (world: DocumentWorld, error: DocumentSourceError): Ef
 export const layerDocumentSourceMemory = (world: DocumentWorld, path = "/memory/desired.json") =>
   Layer.succeed(DocumentSource, {
     path,
+    read: Effect.sync(() => world.current),
     readings: Stream.unwrap(
       Effect.acquireRelease(
         Effect.gen(function* () {

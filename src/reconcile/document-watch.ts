@@ -35,6 +35,14 @@ export const documentFromNotes = Effect.gen(function* () {
   return undefined
 })
 
+/** A writer that does not rename may be in the middle of its work: what does not read well is read once more. */
+const secondLookMs = 100
+
+type Judgement =
+  | { readonly kind: "nothing-new" }
+  | { readonly kind: "refused"; readonly reason: string; readonly digest: string | undefined }
+  | { readonly kind: "accepted"; readonly accepted: DocumentInForce; readonly text: string }
+
 /** Runs for ever: reads, judges, accepts. */
 export const watchDocument = Effect.fnUntraced(function* (
   inForce: DocumentInForce | undefined,
@@ -43,38 +51,64 @@ export const watchDocument = Effect.fnUntraced(function* (
   const source = yield* DocumentSource
   const state = yield* HostState
   let accepted = inForce?.digest
-  let refused: string | undefined
+  let refused: Extract<Judgement, { readonly kind: "refused" }> | undefined
 
-  const refuse = (reason: string) => {
-    const sentence = `${source.path} is refused: ${reason}`
-    return Effect.logWarning(sentence).pipe(Effect.andThen(options.onVerdict(sentence)))
+  const judge = (reading: DocumentReading): Judgement => {
+    if (reading.kind === "absent") return { kind: "nothing-new" }
+    if (reading.kind === "unreadable") return { kind: "refused", reason: reading.reason, digest: undefined }
+    // The same bytes get the same answer: a file that lies there is not decoded again every 30 s.
+    if (reading.digest === accepted) return { kind: "nothing-new" }
+    if (refused !== undefined && reading.digest === refused.digest) return refused
+    const { digest, bytes } = reading
+    const decoded = decodeDocument(bytes)
+    return Result.isSuccess(decoded)
+      ? {
+          kind: "accepted",
+          accepted: { document: decoded.success, digest },
+          text: new TextDecoder().decode(bytes)
+        }
+      : { kind: "refused", reason: decoded.failure.message, digest }
   }
 
-  const judge = Effect.fnUntraced(function* (reading: DocumentReading) {
-    if (reading.kind === "absent") return
-    if (reading.kind === "unreadable") return yield* refuse(reading.reason)
-    if (reading.digest === accepted) {
-      refused = undefined
-      return yield* options.onVerdict(undefined)
-    }
-    // The same bytes get the same answer: a broken file that lies there is not judged every 30 s.
-    if (reading.digest === refused) return
-    const decoded = decodeDocument(reading.bytes)
-    if (Result.isFailure(decoded)) {
-      refused = reading.digest
-      return yield* refuse(decoded.failure.message)
-    }
-    const document = decoded.success
-    const text = new TextDecoder().decode(reading.bytes)
-    const written = yield* Effect.result(
-      state.accept({ hostId: document.hostId, digest: reading.digest, text })
-    )
-    if (Result.isFailure(written)) return yield* refuse(written.failure.message)
-    accepted = reading.digest
-    refused = undefined
-    yield* options.onVerdict(undefined)
-    yield* options.onAccepted({ document, digest: reading.digest })
+  const refuse = Effect.fnUntraced(function* (judgement: Extract<Judgement, { readonly kind: "refused" }>) {
+    const sentence = `${source.path} is refused: ${judgement.reason}`
+    if (refused?.reason !== judgement.reason) yield* Effect.logWarning(sentence)
+    refused = judgement
+    yield* options.onVerdict(sentence)
   })
 
-  yield* Stream.runForEach(source.readings, judge)
+  const act = Effect.fnUntraced(function* (judgement: Judgement, reading: DocumentReading) {
+    switch (judgement.kind) {
+      case "nothing-new":
+        if (reading.kind === "absent") return
+        refused = undefined
+        return yield* options.onVerdict(undefined)
+      case "refused":
+        return yield* refuse(judgement)
+      case "accepted": {
+        const { document, digest } = judgement.accepted
+        const written = yield* Effect.result(
+          state.accept({ hostId: document.hostId, digest, text: judgement.text })
+        )
+        // Not the document's fault: the same bytes are tried again at the next reading.
+        if (Result.isFailure(written)) {
+          return yield* refuse({ kind: "refused", reason: written.failure.message, digest: undefined })
+        }
+        accepted = digest
+        refused = undefined
+        yield* options.onVerdict(undefined)
+        return yield* options.onAccepted(judgement.accepted)
+      }
+    }
+  })
+
+  const look = Effect.fnUntraced(function* (reading: DocumentReading) {
+    const judgement = judge(reading)
+    if (judgement.kind !== "refused" || judgement === refused) return yield* act(judgement, reading)
+    yield* Effect.sleep(secondLookMs)
+    const second = yield* source.read
+    yield* act(judge(second), second)
+  })
+
+  yield* Stream.runForEach(source.readings, look)
 })

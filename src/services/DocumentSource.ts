@@ -1,5 +1,5 @@
 /** The file `desired.json`, as it changes. */
-import { Context, Schema, type Stream } from "effect"
+import { Context, type Effect, Schema, type Stream } from "effect"
 
 /** What a look at the file found. */
 export type DocumentReading =
@@ -21,6 +21,8 @@ export class DocumentSource extends Context.Service<
   DocumentSource,
   {
     readonly path: string
+    /** The file as it is now. */
+    readonly read: Effect.Effect<DocumentReading>
     /**
      * The file at once, then again each time it is replaced or written (its directory is watched, so a rename
      * over it is seen), and every 30 s whatever the watch says.
