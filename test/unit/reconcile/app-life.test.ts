@@ -48,7 +48,7 @@ describe("a document becomes an app that answers", () => {
       yield* host.put(running("app-1"))
       yield* host.untilState("app-1", "running")
       const spec = host.machine.machineOf("app-1")?.bootSpec
-      assert.strictEqual(Object.fromEntries(spec?.environment ?? [])["NIBRUN_HOSTNAME"], "app-1.example.com")
+      assert.strictEqual(Object.fromEntries(spec?.environment ?? []).NIBRUN_HOSTNAME, "app-1.example.com")
       assert.strictEqual(spec?.layerCount, 1)
       yield* host.stop()
     })

@@ -1,0 +1,344 @@
+/** What the host makes of the documents that are put before it. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { TestClock } from "effect/testing"
+import { putReading, readAgain, removeDocument } from "../../../layers/testing/DocumentSource.ts"
+import { HostStateError } from "../../../src/services/HostState.ts"
+import { rawDocument, rawInstance, rawVolume, running } from "./documents.ts"
+import { makeHost } from "./harness.ts"
+
+describe("a host without a document", () => {
+  it.effect("is ready and reports four empty lists", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.until("it reports", () => host.report() !== undefined)
+      const report = host.report()
+      assert.strictEqual(report?.state, "ready")
+      assert.deepStrictEqual(
+        [report?.volumes, report?.instances, report?.checkpoints, report?.exports],
+        [[], [], [], []]
+      )
+      assert.isNull(report?.message)
+      assert.isUndefined(report?.acceptedDigest)
+      yield* host.stop()
+    })
+  )
+})
+
+describe("a document", () => {
+  it.effect("is reported by its revision and the digest of its bytes", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(rawDocument({ revision: "2026-09-23T10:00:00Z/7" }))
+      yield* host.until("it is accepted", () => host.report()?.acceptedDigest !== undefined)
+      assert.strictEqual(host.report()?.acceptedRevision, "2026-09-23T10:00:00Z/7")
+      assert.strictEqual(host.report()?.hostId, "host-1")
+      assert.match(host.report()?.acceptedDigest ?? "", /^[0-9a-f]{64}$/)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("that is the same again starts nothing, and neither does one with other white space", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      const calls = host.machine.callsOf("boot").length
+      yield* readAgain(host.source)
+      yield* host.put(JSON.stringify(running("app-1"), null, 4))
+      yield* TestClock.adjust("30 seconds")
+      assert.strictEqual(host.machine.callsOf("boot").length, calls)
+      assert.strictEqual(host.instanceOf("app-1")?.state, "running")
+      yield* host.stop()
+    })
+  )
+
+  it.effect("is looked at again after 100 ms before it is refused: a half-written one does no harm", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.until("the first report", () => host.report() !== undefined)
+      const whole = JSON.stringify(running("app-1"))
+      yield* host.put(whole.slice(0, 200))
+      yield* TestClock.adjust(50)
+      // The writer goes on without a watcher's event.
+      const bytes = new TextEncoder().encode(whole)
+      host.source.current = { kind: "read", bytes, digest: "e".repeat(64) }
+      yield* host.untilState("app-1", "running")
+      assert.isTrue(host.reporter.reports.every(({ message }) => message === null))
+      yield* host.stop()
+    })
+  )
+
+  it.effect(
+    "that cannot be read is refused with the reason, counted once, and the last good one stays in force",
+    () =>
+      Effect.gen(function* () {
+        const host = yield* makeHost()
+        yield* host.start()
+        yield* host.put(running("app-1"))
+        yield* host.untilState("app-1", "running")
+        yield* putReading(host.source, { kind: "unreadable", reason: "permission denied" })
+        yield* host.until("it is told", () => /permission denied/.test(host.report()?.message ?? ""))
+        assert.strictEqual(host.instanceOf("app-1")?.state, "running")
+        yield* host.stop()
+      })
+  )
+
+  it.effect("that is deleted stays in force", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      yield* removeDocument(host.source)
+      yield* TestClock.adjust("2 minutes")
+      assert.strictEqual(host.instanceOf("app-1")?.state, "running")
+      assert.isNull(host.report()?.message)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("that cannot be written to the notes is not acted on, and is taken up when it can", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      host.state.script.fail(
+        "accept",
+        new HostStateError({ operation: "accept a document", cause: new Error("the disk is full") }),
+        { times: 2 }
+      )
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.until("it is told", () => /disk is full/.test(host.report()?.message ?? ""))
+      assert.deepStrictEqual(host.report()?.instances, [])
+      assert.strictEqual(host.machine.callsOf("boot").length, 0)
+      yield* readAgain(host.source)
+      yield* readAgain(host.source)
+      yield* host.untilState("app-1", "running")
+      assert.isNull(host.report()?.message)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("never has a value of its environments or arguments in a report, whatever is wrong with it", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      const command = {
+        program: "/app/server",
+        args: ["--token", "hunter2"],
+        workingDirectory: "/app",
+        environment: { PASSWORD: "hunter2", BROKEN: "hunter2-$NIBRUN_NOPE" }
+      }
+      yield* host.put(
+        rawDocument({
+          volumes: [rawVolume("app-1")],
+          instances: [rawInstance("app-1", { config: { command } })]
+        })
+      )
+      yield* host.until("it is refused", () => typeof host.report()?.message === "string")
+      assert.match(host.report()?.message ?? "", /BROKEN/)
+      const ok = { ...command, environment: { PASSWORD: "hunter2" } }
+      yield* host.put(
+        rawDocument({
+          volumes: [rawVolume("app-1")],
+          instances: [rawInstance("app-1", { config: { command: ok } })]
+        })
+      )
+      yield* host.untilState("app-1", "running")
+      assert.notInclude(JSON.stringify(host.reporter.reports), "hunter2")
+      yield* host.stop()
+    })
+  )
+})
+
+describe("apps that come and go", () => {
+  it.effect("keep their slot and microVM as others join: 1, then 3, then 6", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      const names = ["a", "b", "c", "d", "e", "f"]
+      for (const count of [1, 3, 6]) {
+        const before = new Map(
+          host.report()?.instances.map(({ appId, hostPort }) => [appId as string, hostPort])
+        )
+        yield* host.put(running(...names.slice(0, count)))
+        yield* host.until(
+          `${count} run`,
+          () => host.report()?.instances.filter(({ state }) => state === "running").length === count
+        )
+        for (const [appId, hostPort] of before) assert.strictEqual(host.instanceOf(appId)?.hostPort, hostPort)
+      }
+      assert.deepStrictEqual(
+        names.map((name) => host.machine.callsOf("boot", name).length),
+        names.map(() => 1)
+      )
+      yield* host.stop()
+    })
+  )
+
+  it.effect("fill the host to its last slot, and only the one too many is told so", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost({ settings: { maxApps: 63 }, machine: { memoryMib: 100_000 } })
+      yield* host.start()
+      const names = Array.from({ length: 64 }, (_, index) => `app-${index}`)
+      yield* host.put(running(...names))
+      yield* host.until(
+        "63 run",
+        () => host.report()?.instances.filter(({ state }) => state === "running").length === 63
+      )
+      const unplaced = host.report()?.instances.find(({ state }) => state !== "running")
+      assert.strictEqual(unplaced?.state, "failed")
+      assert.match(unplaced?.message ?? "", /max_apps/)
+      assert.isUndefined(unplaced?.hostPort)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("leave nothing behind when the whole host is emptied", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      const names = ["a", "b", "c", "d", "e", "f"]
+      yield* host.put(running(...names))
+      yield* host.until(
+        "all run",
+        () =>
+          host.report()?.instances.every(({ state }) => state === "running") === true &&
+          host.report()?.instances.length === 6
+      )
+      yield* host.put(
+        rawDocument({ volumes: names.map((name) => rawVolume(name, { desiredState: "absent" })) })
+      )
+      yield* host.until(
+        "all volumes are deleted",
+        () => host.report()?.volumes.every(({ state }) => state === "deleted") === true
+      )
+      assert.deepStrictEqual(host.machine.machines, [])
+      assert.deepStrictEqual([...host.machine.links], [])
+      assert.strictEqual(host.routes.size, 0)
+      yield* host.put(rawDocument())
+      yield* host.until("nothing is reported", () => host.report()?.volumes.length === 0)
+      assert.strictEqual(host.state.apps.size, 0)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("leave as many links as apps run after 20 rounds of deploy and remove", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost({ settings: { maxApps: 4 } })
+      yield* host.start()
+      for (let round = 0; round < 20; round++) {
+        const name = `app-${round}`
+        yield* host.put(running("stays", name))
+        yield* host.untilState(name, "running")
+        yield* host.put(
+          rawDocument({
+            ...running("stays"),
+            volumes: [rawVolume("stays"), rawVolume(name, { desiredState: "absent" })]
+          })
+        )
+        yield* host.until(
+          "it is gone",
+          () => host.report()?.volumes.some(({ state }) => state === "deleted") === true
+        )
+        assert.strictEqual(host.machine.links.size, 1)
+      }
+      assert.strictEqual(host.machine.callsOf("boot", "stays").length, 1)
+      yield* host.stop()
+    })
+  )
+
+  it.effect(
+    "can be stopped from the first document on: a held app answers for itself and is never booted",
+    () =>
+      Effect.gen(function* () {
+        const host = yield* makeHost()
+        yield* host.start()
+        yield* host.put(
+          rawDocument({
+            volumes: [rawVolume("app-1")],
+            instances: [rawInstance("app-1", { desiredState: "stopped" })]
+          })
+        )
+        yield* host.untilState("app-1", "stopped")
+        assert.strictEqual(host.routes.get("app-1")?.target.kind, "unavailable")
+        assert.strictEqual(host.machine.callsOf("boot").length, 0)
+        assert.isUndefined(host.instanceOf("app-1")?.layerDigests)
+        yield* host.stop()
+      })
+  )
+
+  it.effect("hand a hostname over from one to the other in one document", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      const named = (appId: string, hostname: string) =>
+        rawInstance(appId, { hostnames: [{ hostname, kind: "custom" }] })
+      const volumes = [rawVolume("app-1"), rawVolume("app-2")]
+      yield* host.put(
+        rawDocument({
+          volumes,
+          instances: [named("app-1", "x.example.com"), named("app-2", "y.example.com")]
+        })
+      )
+      yield* host.untilState("app-1", "running")
+      yield* host.untilState("app-2", "running")
+      yield* host.put(
+        rawDocument({
+          volumes,
+          instances: [named("app-1", "y.example.com"), named("app-2", "x.example.com")]
+        })
+      )
+      yield* host.until(
+        "both are swapped",
+        () =>
+          host.routes.get("app-1")?.hostnames[0] === "y.example.com" &&
+          host.routes.get("app-2")?.hostnames[0] === "x.example.com"
+      )
+      yield* host.stop()
+    })
+  )
+
+  it.effect("have a second volume made but told that nobody uses it", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      const second = rawVolume("app-1", { volumeId: "second" })
+      yield* host.put(
+        rawDocument({ volumes: [rawVolume("app-1"), second], instances: [rawInstance("app-1")] })
+      )
+      yield* host.untilState("app-1", "running")
+      yield* host.until(
+        "the second is made",
+        () => host.report()?.volumes.find(({ volumeId }) => volumeId === "second")?.state === "ready"
+      )
+      const report = host.report()?.volumes.find(({ volumeId }) => volumeId === "second")
+      assert.match(report?.message ?? "", /not used/)
+      yield* host.stop()
+    })
+  )
+})
+
+describe("on volumes that are files on this disk", () => {
+  it.effect("checkpoints and exports fail with one sentence, and the app goes on", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put({
+        ...running("app-1"),
+        checkpoints: [{ checkpointId: "c-1", volumeId: "app-1-vol", desiredState: "present" }],
+        exports: [
+          { exportId: "e-1", appId: "app-1", volumeId: "app-1-vol", objectKey: "x", desiredState: "present" }
+        ]
+      })
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual(host.report()?.checkpoints[0]?.state, "failed")
+      assert.match(host.report()?.exports[0]?.message ?? "", /local-file/)
+      yield* host.stop()
+    })
+  )
+})
