@@ -1,7 +1,7 @@
 import { defineConfig } from "vitest/config"
 
-/** Files of microVM tests that run at the same time: more starve each other's guests where there is no KVM. */
-const HOST_WORKERS = 2
+/** Files of microVM tests run one after the other: two hosts on one machine would want the same ports. */
+const HOST_WORKERS = 1
 
 export default defineConfig({
   test: {

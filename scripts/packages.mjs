@@ -15,7 +15,6 @@ export const packages = [
   { name: "squashfs-tools", command: "mksquashfs", for: "run", why: "packs programs into layers" },
 
   { name: "mmdebstrap", command: "mmdebstrap", for: "build", why: "gathers the guest's Debian base" },
-  { name: "cpio", command: "cpio", for: "build", why: "packs the guest's initramfs" },
   { name: "gcc", command: "gcc", for: "build", why: "compiles PID 1 and the example" },
   { name: "musl-tools", command: "musl-gcc", for: "build", why: "links them statically" },
 
@@ -28,6 +27,9 @@ export const packages = [
     for: "test",
     why: "the sanitizers' run-time library"
   },
+  { name: "cpio", command: "cpio", for: "test", why: "reads back the initramfs that is packed here" },
+  { name: "iproute2", command: "ip", for: "test", why: "raises the loopback of the tests' network" },
+  { name: "strace", command: "strace", for: "test", why: "shows that data is on the disk before it counts" },
   { name: "nix-bin", command: "nix-instantiate", for: "test", why: "checks the syntax of flake.nix" },
 
   { name: "nginx-light", command: "nginx", for: "bench", why: "what the proxy is measured against" },
