@@ -7,7 +7,7 @@
 import { readFileSync } from "node:fs"
 import { Ajv2020 } from "ajv/dist/2020.js"
 
-const [schemaFile, documentFile] = process.argv.slice(2)
+const [schemaFile = "", documentFile = ""] = process.argv.slice(2)
 const validate = new Ajv2020({ strict: false }).compile(JSON.parse(readFileSync(schemaFile, "utf8")))
 const valid = validate(JSON.parse(readFileSync(documentFile, "utf8")))
 console.log(valid ? `${documentFile}: valid` : JSON.stringify(validate.errors))
