@@ -9,7 +9,7 @@
  *     node scripts/setup.mjs TASK [--image]
  */
 import { spawnSync } from "node:child_process"
-import { accessSync, constants, mkdirSync, readFileSync } from "node:fs"
+import { accessSync, constants, mkdirSync, readdirSync, readFileSync } from "node:fs"
 import { delimiter, join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { packages, tasks } from "./packages.mjs"
@@ -104,6 +104,25 @@ const ensurePackages = (purposes) => {
   run("apt-get", ["install", "-q", "-y", "--no-install-recommends", ...names], quiet)
 }
 
+/** Whether apt has the lists of any archive; container images come without. `NIBRUNNER_APT_LISTS` is for tests. */
+const aptHasLists = () => {
+  try {
+    const lists = process.env.NIBRUNNER_APT_LISTS ?? "/var/lib/apt/lists"
+    return readdirSync(lists).some((name) => /_Packages(\.\w+)?$/u.test(name))
+  } catch {
+    return false
+  }
+}
+
+/** The guest image is made of packages that are fetched, not installed: apt must know them even if nothing is missing here. */
+const ensureLists = () => {
+  if (!onPath("apt-get") || aptHasLists()) return
+  if (process.getuid?.() !== 0)
+    stop("apt has no package lists; run this once, then try again:\n\n  sudo apt-get update\n")
+  say("apt-get update (the guest image is made of Debian's packages)")
+  run("apt-get", ["update", "-q"])
+}
+
 // --------------------------------------------------------------------------------------- npm packages
 
 /**
@@ -182,5 +201,6 @@ if (process.env.NIBRUNNER_SETUP_LOCKED !== "1") {
 }
 
 ensurePackages(purposes)
+if (purposes.includes("build")) ensureLists()
 ensureDependencies()
 if (flags.includes("--image")) run(projectNode, [join(root, "guest/image/build.ts")])

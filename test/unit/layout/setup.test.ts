@@ -1,6 +1,6 @@
 /** The set-up, run whole, with tools of the machine replaced by ones that write down what they were asked. */
 import { spawnSync } from "node:child_process"
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { delimiter, join } from "node:path"
 import { afterEach, assert, beforeEach, describe, it } from "@effect/vitest"
@@ -8,9 +8,13 @@ import { packages } from "../../../scripts/packages.mjs"
 import { root } from "./imports.ts"
 
 let tools: string
+let lists: string
 
 beforeEach(() => {
   tools = mkdtempSync(join(tmpdir(), "nibrunner-setup-"))
+  lists = join(tools, "lists")
+  mkdirSync(lists)
+  writeFileSync(join(lists, "archive_dists_bookworm_main_binary-amd64_Packages.lz4"), "")
   // whatever a test finds wrong with this checkout, it must not install packages into it
   tool("npm", "exit 1")
 })
@@ -35,6 +39,7 @@ const setup = (task: string, uid: number) => {
     encoding: "utf8",
     env: {
       ...process.env,
+      NIBRUNNER_APT_LISTS: lists,
       PATH: `${tools}${delimiter}${process.env.PATH}`,
       NODE_OPTIONS: `--import data:text/javascript,process.getuid=()=>${uid}`
     }
@@ -73,27 +78,27 @@ describe("the set-up", () => {
   })
 
   it("installs as root what is missing, and only that", () => {
-    dpkgKnowing(without("cpio"))
+    dpkgKnowing(without("mmdebstrap"))
     tool("apt-get", "exit 0")
     assert.strictEqual(setup("demo", 0).status, 0)
     assert.deepStrictEqual(calls("apt-get"), [
-      "install --simulate --no-install-recommends cpio",
-      "install -q -y --no-install-recommends cpio"
+      "install --simulate --no-install-recommends mmdebstrap",
+      "install -q -y --no-install-recommends mmdebstrap"
     ])
   })
 
   it("reads the lists of apt first when apt does not know the package", () => {
-    dpkgKnowing(without("cpio"))
+    dpkgKnowing(without("mmdebstrap"))
     tool("apt-get", 'case "$*" in *--simulate*) exit 100 ;; esac')
     assert.strictEqual(setup("demo", 0).status, 0)
     assert.deepStrictEqual(calls("apt-get").slice(1), [
       "update -q",
-      "install -q -y --no-install-recommends cpio"
+      "install -q -y --no-install-recommends mmdebstrap"
     ])
   })
 
   it("stops with apt's failure", () => {
-    dpkgKnowing(without("cpio"))
+    dpkgKnowing(without("mmdebstrap"))
     tool("apt-get", 'case "$*" in *--simulate*) exit 0 ;; esac; exit 100')
     const { status, stderr } = setup("demo", 0)
     assert.strictEqual(status, 1)
@@ -105,5 +110,25 @@ describe("the set-up", () => {
     tool("apt-get", "exit 1")
     assert.strictEqual(setup("demo", 0).status, 0)
     assert.strictEqual(setup("bench", 0).status, 1)
+  })
+
+  it("fetches the lists of apt when it has none, since the guest image is made of them", () => {
+    dpkgKnowing(all)
+    rmSync(lists, { recursive: true })
+    tool("apt-get", "exit 0")
+    assert.strictEqual(setup("check", 0).status, 0)
+    assert.deepStrictEqual(calls("apt-get"), [])
+    assert.strictEqual(setup("demo", 0).status, 0)
+    assert.deepStrictEqual(calls("apt-get"), ["update -q"])
+  })
+
+  it("tells one who is not root that the lists are missing", () => {
+    dpkgKnowing(all)
+    rmSync(lists, { recursive: true })
+    tool("apt-get", "exit 0")
+    const { status, stderr } = setup("demo", 1000)
+    assert.strictEqual(status, 1)
+    assert.match(stderr, /sudo apt-get update/u)
+    assert.deepStrictEqual(calls("apt-get"), [])
   })
 })
