@@ -31,6 +31,7 @@ export const packages = [
   { name: "iproute2", command: "ip", for: "test", why: "raises the loopback of the tests' network" },
   { name: "strace", command: "strace", for: "test", why: "shows that data is on the disk before it counts" },
   { name: "nix-bin", command: "nix-instantiate", for: "test", why: "checks the syntax of flake.nix" },
+  { name: "prometheus", command: "promtool", for: "test", why: "reads the metrics page as Prometheus does" },
 
   { name: "nginx-light", command: "nginx", for: "bench", why: "what the proxy is measured against" },
   { name: "wrk", command: "wrk", for: "bench", why: "makes the load" }
