@@ -47,6 +47,15 @@ static bool on_boot_spec(struct session *session, uint8_t *payload, size_t lengt
 	return outcome == TAKEN;
 }
 
+static void tell_usage(struct session *session, uint32_t id) {
+	struct usage usage = { 0 };
+	uint8_t payload[4 + 8 * USAGE_NUMBERS], *at = put_number(payload, id, 4);
+	machine_usage(&usage);
+	for (int i = 0; i < USAGE_NUMBERS; i++)
+		at = put_number(at, usage.numbers[i], 8);
+	answer(session, USAGE_RESULT, payload, sizeof payload);
+}
+
 static bool on_record(void *context, uint8_t type, uint8_t *payload, size_t length) {
 	struct session *session = context;
 	struct fields f = { payload, length, false };
@@ -64,6 +73,10 @@ static bool on_record(void *context, uint8_t type, uint8_t *payload, size_t leng
 		uint32_t timeout_ms = (uint32_t)take_number(&f, 4);
 		if (!f.bad)
 			probe_begin(session, id, port, timeout_ms);
+	} else if (type == USAGE) {
+		uint32_t id = (uint32_t)take_number(&f, 4);
+		if (!f.bad)
+			tell_usage(session, id);
 	} else if (type == SHUTDOWN) {
 		uint32_t grace_ms = (uint32_t)take_number(&f, 4);
 		receipt(session, SHUTDOWN, f.bad ? NOT_UNDERSTOOD : TAKEN);

@@ -4,6 +4,12 @@
 
 #include "supervise.h"
 
+/* What the machine uses, in the order of the wire; what cannot be known is 0. */
+enum usage_number { VOLUME_TOTAL, VOLUME_USED, MEMORY_TOTAL, MEMORY_USED, CPU_TOTAL, CPU_BUSY, RECEIVED, SENT, USAGE_NUMBERS };
+struct usage {
+	uint64_t numbers[USAGE_NUMBERS];
+};
+
 struct session {
 	struct inbound in;
 	struct supervisor supervisor;
@@ -27,5 +33,7 @@ void session_probe_result(struct session *session, uint32_t id, enum probe_outco
 void probe_begin(struct session *session, uint32_t id, uint16_t port, uint32_t timeout_ms);
 /* Nobody waits for the probes under way any more. */
 void probe_forget_all(void);
+/* `usage` is all 0. */
+void machine_usage(struct usage *usage);
 
 #endif

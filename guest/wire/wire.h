@@ -20,8 +20,8 @@ enum {
 	MAX_NAMESERVERS = 3,
 };
 
-enum host_type { HELLO = 0x01, BOOT_SPEC = 0x02, ACK = 0x03, PROBE = 0x04, SHUTDOWN = 0x05 };
-enum answer_type { HELLO_ACK = 0x81, RECEIPT = 0x82, PROBE_RESULT = 0x83 };
+enum host_type { HELLO = 0x01, BOOT_SPEC = 0x02, ACK = 0x03, PROBE = 0x04, SHUTDOWN = 0x05, USAGE = 0x06 };
+enum answer_type { HELLO_ACK = 0x81, RECEIPT = 0x82, PROBE_RESULT = 0x83, USAGE_RESULT = 0x84 };
 enum event_type { OUTPUT = 0xc1, GAP = 0xc2, STARTED = 0xc3, RESTARTING = 0xc4, FAILED = 0xc5 };
 enum stream { STREAM_STDOUT = 1, STREAM_STDERR = 2 };
 enum phase { AWAITING_SPEC, STARTING, RUNNING, BACKING_OFF, STOPPING, HAS_FAILED };

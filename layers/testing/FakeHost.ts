@@ -8,7 +8,7 @@
 import { type Cause, Deferred, Effect, Queue, type Scope } from "effect"
 import type { AppId } from "../../src/document/schema.ts"
 import { slotAddresses } from "../../src/network/addresses.ts"
-import type { BootSpec, GuestEvent, GuestPhase, PortProbe } from "../../src/services/Guest.ts"
+import type { BootSpec, GuestEvent, GuestPhase, GuestUsage, PortProbe } from "../../src/services/Guest.ts"
 import type { ProbeResult } from "../../src/services/HealthProber.ts"
 import type { MachineExit, MachineRecord, MachineSpec } from "../../src/services/Hypervisor.ts"
 
@@ -22,6 +22,7 @@ export type FakeStep =
   | "connect"
   | "hand-over"
   | "probe"
+  | "usage"
   | "shutdown"
   | "attach"
   | "detach"
@@ -77,11 +78,25 @@ export const wellBehaved: GuestScript = {
   shutdownAfterMs: 0
 }
 
+/** A guest whose program does nothing: it is busy for a hundredth of the time since its boot. */
+const quietUsage = (spec: MachineSpec, upMs: number): GuestUsage => ({
+  volumeTotalBytes: 60 * 2 ** 20,
+  volumeUsedBytes: 2 ** 20,
+  memoryTotalBytes: spec.memoryMib * 2 ** 20,
+  memoryUsedBytes: 32 * 2 ** 20,
+  cpuTotalTicks: Math.floor(upMs / 10) * spec.vcpuCount,
+  cpuBusyTicks: Math.floor(upMs / 1000),
+  receivedBytes: 0,
+  sentBytes: 0
+})
+
 /** A microVM of the fake host. The layers change it; tests read it. */
 export interface FakeMachine {
   readonly record: MachineRecord
   readonly spec: MachineSpec
   readonly script: GuestScript
+  /** ms since 1970. */
+  readonly bootedAt: number
   readonly hello: Deferred.Deferred<void>
   readonly ended: Deferred.Deferred<MachineExit>
   phase: GuestPhase
@@ -109,6 +124,8 @@ export interface FakeHost {
   readonly script: (appId: string, script: Partial<GuestScript>) => void
   /** What a connection inside the app's guests comes to; undefined: what its listening says. */
   readonly portAnswer: (appId: string, answer: PortProbe | undefined) => void
+  /** What the app's guests say of what they use; undefined: what a guest that does nothing uses. */
+  readonly usageAnswer: (appId: string, answer: Partial<GuestUsage> | undefined) => void
   /** What an HTTP probe of the app comes to; undefined: 200 while the guest listens. */
   readonly httpAnswer: (appId: string, answer: ProbeResult | undefined) => void
 
@@ -145,6 +162,7 @@ export interface FakeHost {
     readonly byReach: (host: string) => FakeMachine | undefined
     readonly portAnswers: ReadonlyMap<string, PortProbe>
     readonly httpAnswers: ReadonlyMap<string, ProbeResult>
+    readonly usageOf: (machine: FakeMachine) => Effect.Effect<GuestUsage>
     readonly setLink: (slot: number, ports: ReadonlyArray<number> | undefined) => void
     /** Counts the conversations of the world, from 1. */
     readonly nextSession: () => number
@@ -155,6 +173,8 @@ export interface FakeHost {
 
 /** What `process.hostBootId` of the fake's records is. */
 export const FAKE_HOST_BOOT_ID = "6e1b5e9a-0000-4000-8000-000000000000"
+
+const now = Effect.clockWith((clock) => clock.currentTimeMillis)
 
 const phaseAfter = (phase: GuestPhase, event: GuestEvent): GuestPhase =>
   event.kind === "started"
@@ -175,6 +195,7 @@ export const makeFakeHost: Effect.Effect<FakeHost, never, Scope.Scope> = Effect.
   const scripts = new Map<string, GuestScript>()
   const portAnswers = new Map<string, PortProbe>()
   const httpAnswers = new Map<string, ProbeResult>()
+  const usageAnswers = new Map<string, Partial<GuestUsage>>()
   const machines: Array<FakeMachine> = []
   const links = new Map<number, ReadonlyArray<number>>()
   let nextPid = 1000
@@ -286,6 +307,7 @@ export const makeFakeHost: Effect.Effect<FakeHost, never, Scope.Scope> = Effect.
         },
         spec,
         script: scripts.get(spec.appId) ?? wellBehaved,
+        bootedAt: yield* now,
         hello: yield* Deferred.make<void>(),
         ended: yield* Deferred.make<MachineExit>(),
         phase: "awaiting-spec",
@@ -325,6 +347,7 @@ export const makeFakeHost: Effect.Effect<FakeHost, never, Scope.Scope> = Effect.
     always: (step, subject, behaviour) => set(standing, key(step, subject), behaviour),
     script: (appId, script) => scripts.set(appId, { ...wellBehaved, ...script }),
     portAnswer: (appId, answer) => set(portAnswers, appId, answer),
+    usageAnswer: (appId, answer) => set(usageAnswers, appId, answer),
     httpAnswer: (appId, answer) => set(httpAnswers, appId, answer),
     machines,
     machineOf,
@@ -350,6 +373,12 @@ export const makeFakeHost: Effect.Effect<FakeHost, never, Scope.Scope> = Effect.
       byReach: (host) => machines.find((machine) => slotAddresses(machine.spec.slot).loopback === host),
       portAnswers,
       httpAnswers,
+      usageOf: (machine) =>
+        Effect.map(now, (at) => ({
+          ...quietUsage(machine.spec, at - machine.bootedAt),
+          ...(machine.phase === "awaiting-spec" ? { volumeTotalBytes: 0, volumeUsedBytes: 0 } : {}),
+          ...usageAnswers.get(machine.spec.appId)
+        })),
       setLink: (slot, ports) => set(links, slot, ports),
       nextSession: () => ++sessions,
       epoch: () => epoch

@@ -8,7 +8,7 @@ export const layerGuest = (host: FakeHost) =>
   Layer.effect(
     Guest,
     Effect.sync(() => {
-      const { take, finish, live, background, portAnswers, nextSession } = host.internal
+      const { take, finish, live, background, portAnswers, usageOf, nextSession } = host.internal
 
       return Guest.of({
         connect: (attached, timeoutMs) =>
@@ -47,7 +47,11 @@ export const layerGuest = (host: FakeHost) =>
             )
 
             const call = { subject: appId, machineId }
-            const ask = (step: "hand-over" | "probe" | "shutdown", operation: string, extra: object) =>
+            const ask = (
+              step: "hand-over" | "probe" | "usage" | "shutdown",
+              operation: string,
+              extra: object
+            ) =>
               take({ step, ...call, ...extra }, error(operation)).pipe(
                 Effect.andThen(
                   Effect.suspend(() =>
@@ -77,6 +81,14 @@ export const layerGuest = (host: FakeHost) =>
               probe: (port) =>
                 ask("probe", `connect to port ${port}`, { ports: [port] }).pipe(
                   Effect.map(() => portAnswers.get(appId) ?? (machine.listening ? "accepted" : "refused"))
+                ),
+              usage: (limitMs) =>
+                ask("usage", "tell what it uses", {}).pipe(
+                  Effect.andThen(usageOf(machine)),
+                  Effect.timeoutOrElse({
+                    duration: limitMs,
+                    orElse: () => Effect.fail(error("tell what it uses")(`it said nothing in ${limitMs} ms`))
+                  })
                 ),
               shutdown: () =>
                 Effect.gen(function* () {

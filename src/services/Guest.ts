@@ -52,6 +52,25 @@ export type GuestEvent =
 /** What a connection attempt inside the guest came to. */
 export type PortProbe = "accepted" | "refused" | "timed-out" | "failed"
 
+/**
+ * What a guest says of itself. Data of a stranger: each number is a whole one from 0 to 2^53 - 1, no part is
+ * larger than its whole, and nothing else is known of it.
+ */
+export interface GuestUsage {
+  /** What the volume's filesystem holds when full, and what is in it; both 0 until the volume is mounted. */
+  readonly volumeTotalBytes: number
+  readonly volumeUsedBytes: number
+  /** `MemTotal`, and of it what is not `MemAvailable`. */
+  readonly memoryTotalBytes: number
+  readonly memoryUsedBytes: number
+  /** Of all vCPUs since the boot, in `USER_HZ` (100 a second): all of their time, and what was neither idle nor waiting. */
+  readonly cpuTotalTicks: number
+  readonly cpuBusyTicks: number
+  /** Through the network interface since the boot, headers included: what reached the guest, and what it sent. */
+  readonly receivedBytes: number
+  readonly sentBytes: number
+}
+
 /** The guest cannot be spoken to. */
 export class GuestError extends Schema.TaggedError<GuestError>()("GuestError", {
   operation: Schema.String,
@@ -78,6 +97,8 @@ export interface GuestSession {
   readonly handOver: (spec: BootSpec) => Effect.Effect<void, GuestError>
   /** Connects to a TCP port inside the guest, from inside the guest. */
   readonly probe: (port: number, timeoutMs: number) => Effect.Effect<PortProbe, GuestError>
+  /** Asks what the guest uses; fails when it has said nothing in `timeoutMs`, or nothing that can be. */
+  readonly usage: (timeoutMs: number) => Effect.Effect<GuestUsage, GuestError>
   /**
    * Asks for an orderly end: SIGTERM to the program, SIGKILL after `graceMs`, volumes unmounted, power off.
    * Succeeds when the guest has taken the request; `Machine.exit` tells when it is done.

@@ -1,6 +1,6 @@
 /** The payload of one record to the record. Whatever the bytes are, the answer is a record or a `WireError`. */
 import type { Result } from "effect"
-import type { BootSpec, GuestEvent } from "../services/Guest.ts"
+import type { BootSpec, GuestEvent, GuestUsage } from "../services/Guest.ts"
 import { FieldReader, wireResult } from "./bytes.ts"
 import {
   FIRST_EVENT_TYPE,
@@ -51,6 +51,25 @@ const event = (type: number, reader: FieldReader): GuestEvent | undefined => {
   }
 }
 
+const usage = (reader: FieldReader): GuestUsage => {
+  const said: GuestUsage = {
+    volumeTotalBytes: reader.u64(),
+    volumeUsedBytes: reader.u64(),
+    memoryTotalBytes: reader.u64(),
+    memoryUsedBytes: reader.u64(),
+    cpuTotalTicks: reader.u64(),
+    cpuBusyTicks: reader.u64(),
+    receivedBytes: reader.u64(),
+    sentBytes: reader.u64()
+  }
+  const possible =
+    said.volumeUsedBytes <= said.volumeTotalBytes &&
+    said.memoryUsedBytes <= said.memoryTotalBytes &&
+    said.cpuBusyTicks <= said.cpuTotalTicks
+  if (!possible) throw reader.malformed("says that more is used than there is")
+  return said
+}
+
 /** None for a record of a type that this host does not know and that needs no acknowledgement. */
 export const decodeGuestPayload = (
   type: number,
@@ -77,6 +96,8 @@ export const decodeGuestPayload = (
         return { kind: "receipt", of: reader.u8(), outcome: reader.oneOf(RECEIPT_OUTCOMES) }
       case GuestType.probeResult:
         return { kind: "probe-result", id: reader.u32(), outcome: reader.oneOf(PROBE_OUTCOMES) }
+      case GuestType.usageResult:
+        return { kind: "usage-result", id: reader.u32(), usage: usage(reader) }
       default:
         return undefined
     }
@@ -131,6 +152,8 @@ export const decodeHostPayload = (
         return { kind: "probe", id: reader.u32(), port: reader.u16(), timeoutMs: reader.u32() }
       case HostType.shutdown:
         return { kind: "shutdown", graceMs: reader.u32() }
+      case HostType.usage:
+        return { kind: "usage", id: reader.u32() }
       default:
         return undefined
     }

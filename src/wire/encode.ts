@@ -16,6 +16,7 @@ import {
   RECEIPT_OUTCOMES,
   RESET_BYTES,
   SESSION_BYTES,
+  USAGE_FIELDS,
   WireError
 } from "./records.ts"
 
@@ -89,6 +90,8 @@ const hostPayload = (record: HostRecord): readonly [type: number, payload: Uint8
       ]
     case "shutdown":
       return [HostType.shutdown, writer.u32("graceMs", record.graceMs).finish()]
+    case "usage":
+      return [HostType.usage, writer.u32("the id", record.id).finish()]
   }
 }
 
@@ -137,6 +140,10 @@ const guestPayload = (record: GuestRecord): readonly [type: number, payload: Uin
         GuestType.probeResult,
         writer.u32("the id", record.id).u8("the outcome", PROBE_OUTCOMES.indexOf(record.outcome)).finish()
       ]
+    case "usage-result":
+      writer.u32("the id", record.id)
+      for (const field of USAGE_FIELDS) writer.u64(field, record.usage[field])
+      return [GuestType.usageResult, writer.finish()]
     case "event":
       break
   }

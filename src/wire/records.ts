@@ -34,20 +34,22 @@
  * | 0x03 | ACK | u64 sequence: this event and all before it have been dealt with |
  * | 0x04 | PROBE | u32 id, u16 port, u32 timeout in ms; answered by PROBE_RESULT |
  * | 0x05 | SHUTDOWN | u32 grace in ms; answered by RECEIPT |
+ * | 0x06 | USAGE | u32 id; answered by USAGE_RESULT |
  * | 0x81 | HELLO_ACK | `MAGIC`, 16 bytes session, u32 version, u8 phase, u64 sequence of the next event sent |
  * | 0x82 | RECEIPT | u8 type of the record, u8 outcome: 0 taken, 1 not now, 2 not understood |
  * | 0x83 | PROBE_RESULT | u32 id, u8 outcome: 0 accepted, 1 refused, 2 timed out, 3 failed |
+ * | 0x84 | USAGE_RESULT | u32 id, u64 each: volume total and used bytes, memory total and used bytes, CPU total and busy ticks, network bytes received and sent; see `GuestUsage` |
  * | 0xC1 | OUTPUT | u64 sequence, u8 stream (1 stdout, 2 stderr), bytes to the end |
  * | 0xC2 | GAP | u64 sequence, u64 bytes |
  * | 0xC3 | STARTED | u64 sequence |
  * | 0xC4 | RESTARTING | u64 sequence, u32 attempt, u32 budget, u32 total since the boot, u8 exit kind (0 code, 1 signal), u32 exit, u64 backoff in ms, string reason |
  * | 0xC5 | FAILED | u64 sequence, string reason |
  *
- * Types 0x06 to 0x3F and 0x84 to 0xBF are for later requests and answers. `guest/wire/wire.h` is the other end;
+ * Types 0x07 to 0x3F and 0x85 to 0xBF are for later requests and answers. `guest/wire/wire.h` is the other end;
  * `test/vectors/wire.json` holds both to the same bytes.
  */
 import { Schema } from "effect"
-import type { BootSpec, GuestEvent, GuestPhase, PortProbe } from "../services/Guest.ts"
+import type { BootSpec, GuestEvent, GuestPhase, GuestUsage, PortProbe } from "../services/Guest.ts"
 
 export const PROTOCOL_VERSION = 1
 
@@ -72,11 +74,19 @@ export const RESET_BYTES = 16
 /** `NBRN`: the first bytes of a HELLO_ACK. */
 export const MAGIC: ReadonlyArray<number> = [0x4e, 0x42, 0x52, 0x4e]
 
-export const HostType = { hello: 0x01, bootSpec: 0x02, ack: 0x03, probe: 0x04, shutdown: 0x05 } as const
+export const HostType = {
+  hello: 0x01,
+  bootSpec: 0x02,
+  ack: 0x03,
+  probe: 0x04,
+  shutdown: 0x05,
+  usage: 0x06
+} as const
 export const GuestType = {
   helloAck: 0x81,
   receipt: 0x82,
   probeResult: 0x83,
+  usageResult: 0x84,
   output: 0xc1,
   gap: 0xc2,
   started: 0xc3,
@@ -99,6 +109,18 @@ export const PROBE_OUTCOMES: ReadonlyArray<PortProbe> = ["accepted", "refused", 
 export const RECEIPT_OUTCOMES = ["taken", "not-now", "not-understood"] as const
 export type ReceiptOutcome = (typeof RECEIPT_OUTCOMES)[number]
 
+/** In their order on the wire: each whole is followed by its part, but for the last two. */
+export const USAGE_FIELDS = [
+  "volumeTotalBytes",
+  "volumeUsedBytes",
+  "memoryTotalBytes",
+  "memoryUsedBytes",
+  "cpuTotalTicks",
+  "cpuBusyTicks",
+  "receivedBytes",
+  "sentBytes"
+] as const satisfies ReadonlyArray<keyof GuestUsage>
+
 /** What the host says. */
 export type HostRecord =
   | { readonly kind: "hello"; readonly version: number; readonly session: Uint8Array }
@@ -106,6 +128,7 @@ export type HostRecord =
   | { readonly kind: "ack"; readonly sequence: number }
   | { readonly kind: "probe"; readonly id: number; readonly port: number; readonly timeoutMs: number }
   | { readonly kind: "shutdown"; readonly graceMs: number }
+  | { readonly kind: "usage"; readonly id: number }
 
 /** What the guest says. An event of an unknown type has no `event`, but is acknowledged like the others. */
 export type GuestRecord =
@@ -118,6 +141,7 @@ export type GuestRecord =
     }
   | { readonly kind: "receipt"; readonly of: number; readonly outcome: ReceiptOutcome }
   | { readonly kind: "probe-result"; readonly id: number; readonly outcome: PortProbe }
+  | { readonly kind: "usage-result"; readonly id: number; readonly usage: GuestUsage }
   | { readonly kind: "event"; readonly sequence: number; readonly event: GuestEvent | undefined }
 
 /** Bytes that are no record, or a record that the wire cannot carry. `reason` holds no value of a boot spec. */

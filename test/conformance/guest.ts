@@ -4,6 +4,7 @@ import { Deferred, Effect, Layer, Queue, type Scope } from "effect"
 import {
   type BootSpec,
   Guest,
+  type GuestError,
   type GuestEvent,
   type GuestSession,
   type PortProbe
@@ -143,6 +144,27 @@ export const guestConformance = (name: string, make: Effect.Effect<GuestHarness,
         assert.deepStrictEqual(new Set(many), new Set(["accepted" as const]))
       }))
 
+    test("tells what it uses: its volume once that is mounted, its memory, and CPU time that goes on", ({
+      boot
+    }, connect) =>
+      Effect.gen(function* () {
+        const [machine, spec] = yield* boot("prints")
+        const session = yield* connect(machine)
+        const before = yield* session.usage(60_000)
+        assert.strictEqual(before.volumeTotalBytes, 0)
+        yield* session.handOver(spec)
+        yield* nextTurn(session)
+        let after = yield* session.usage(60_000)
+        while (after.cpuTotalTicks <= before.cpuTotalTicks) {
+          yield* Effect.sleep(50)
+          after = yield* session.usage(60_000)
+        }
+        assert.isAbove(after.volumeTotalBytes, after.volumeUsedBytes)
+        assert.isAbove(after.memoryTotalBytes, after.memoryUsedBytes)
+        assert.isAbove(after.memoryUsedBytes, 0)
+        assert.isAtLeast(after.cpuBusyTicks, before.cpuBusyTicks)
+      }))
+
     test("starts a program again that ends, as often as its policy says, and then gives up", ({
       boot
     }, connect) =>
@@ -204,7 +226,13 @@ export const guestConformance = (name: string, make: Effect.Effect<GuestHarness,
         const session = yield* connect(machine)
         yield* strike(machine)
         assert.isTrue(yield* isAtEnd(session))
-        for (const request of [session.handOver(spec), session.probe(3000, 1_000), session.shutdown(1_000)]) {
+        const requests: ReadonlyArray<Effect.Effect<unknown, GuestError>> = [
+          session.handOver(spec),
+          session.probe(3000, 1_000),
+          session.usage(1_000),
+          session.shutdown(1_000)
+        ]
+        for (const request of requests) {
           assert.include((yield* Effect.flip(request)).message, "its VMM has ended")
         }
       }))

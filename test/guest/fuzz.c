@@ -59,7 +59,7 @@ static void host_take_record(uint8_t type, uint8_t *payload, size_t length) {
 		host.greeted = true;
 		return;
 	}
-	REQUIRE(type == HELLO_ACK || type == RECEIPT || type == PROBE_RESULT || (type >= OUTPUT && type <= FAILED));
+	REQUIRE(type == HELLO_ACK || type == RECEIPT || type == PROBE_RESULT || type == USAGE_RESULT || (type >= OUTPUT && type <= FAILED));
 	if (type < OUTPUT)
 		return;
 	uint64_t sequence = take_u64(&f);
@@ -164,7 +164,7 @@ static size_t write_boot_spec(void) {
 /* A record as a host writes it. */
 static size_t write_record(void) {
 	uint8_t *at = record + HEADER_BYTES;
-	switch (below(6)) {
+	switch (below(7)) {
 	case 0:
 		return write_boot_spec();
 	case 1:
@@ -174,6 +174,8 @@ static size_t write_record(void) {
 	case 3:
 		return finish(put_number(put_number(put_number(at, random_number(), 4), random_number(), 2), below(100), 4), PROBE);
 	case 4:
+		return finish(put_number(at, random_number(), 4), USAGE);
+	case 5:
 		if (below(200) == 0)
 			return finish(put_number(at, below(500), 4), SHUTDOWN);
 		/* fall through */

@@ -49,6 +49,11 @@ void probe_begin(struct session *session, uint32_t id, uint16_t port, uint32_t t
 	platform.probe_timeout_ms = timeout_ms;
 }
 
+void machine_usage(struct usage *usage) {
+	platform.usages++;
+	*usage = platform.usage;
+}
+
 void probe_forget_all(void) {
 	platform.forgotten++;
 }

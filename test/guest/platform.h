@@ -11,6 +11,9 @@ struct platform {
 	uint32_t probe_id, probe_timeout_ms;
 	uint16_t probe_port;
 	unsigned probes, forgotten;
+	/* What machine_usage answers, and how often it was asked. */
+	struct usage usage;
+	unsigned usages;
 };
 extern struct platform platform;
 

@@ -155,6 +155,9 @@ static void decode(const char *hex) {
 		       platform.probe_port, platform.probe_timeout_ms);
 	} else if (type == SHUTDOWN && platform.terminations == 1) {
 		printf("{\"kind\":\"shutdown\",\"graceMs\":%" PRIu64 "}\n", session.supervisor.kill_at - 1000);
+	} else if (type == USAGE && platform.usages == 1) {
+		struct fields id = { answer + HEADER_BYTES, 4, false };
+		printf("{\"kind\":\"usage\",\"id\":%" PRIu64 "}\n", take_number(&id, 4));
 	} else {
 		printf("null\n");
 	}
@@ -173,8 +176,8 @@ static void boot_spec_record(bool whole) {
 
 static void encode(char *fields) {
 	static uint8_t answer[65536], bytes[65536];
-	char *kind = strtok(fields, " "), *f[8] = { 0 };
-	for (int i = 0; i < 8; i++)
+	char *kind = strtok(fields, " "), *f[1 + USAGE_NUMBERS] = { 0 };
+	for (size_t i = 0; i < sizeof f / sizeof *f; i++)
 		f[i] = strtok(NULL, " ");
 	struct supervisor *s = &session.supervisor;
 	if (strcmp(kind, "hello-ack") == 0) {
@@ -188,6 +191,14 @@ static void encode(char *fields) {
 	} else if (strcmp(kind, "probe-result") == 0) {
 		begin(RUNNING);
 		session_probe_result(&session, (uint32_t)strtoul(f[0], NULL, 10), (enum probe_outcome)atoi(f[1]));
+	} else if (strcmp(kind, "usage-result") == 0) {
+		uint8_t question[HEADER_BYTES + 4 + 1];
+		begin(RUNNING);
+		for (int i = 0; i < USAGE_NUMBERS; i++)
+			platform.usage.numbers[i] = strtoull(f[i + 1], NULL, 10);
+		put_number(put_number(put_number(question, 4, 4), USAGE, 1), strtoull(f[0], NULL, 10), 4);
+		question[HEADER_BYTES + 4] = HOST_RECORD_END;
+		session_feed(&session, question, sizeof question, 1000);
 	} else {
 		begin(STARTING);
 		s->ring.last_sequence = strtoull(f[0], NULL, 10) - 1;

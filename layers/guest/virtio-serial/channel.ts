@@ -1,7 +1,7 @@
 /** One connection to PID 1, from the host's hello to the hang-up: answers find their questions, events go on. */
 import { randomBytes } from "node:crypto"
 import { Deferred, Effect, Option, Result } from "effect"
-import type { PortProbe } from "../../../src/services/Guest.ts"
+import type { GuestUsage, PortProbe } from "../../../src/services/Guest.ts"
 import { encodeHostRecord, encodeReset } from "../../../src/wire/encode.ts"
 import {
   type GuestRecord,
@@ -24,6 +24,7 @@ export interface Channel {
   /** Done when the connection has ended, with the reason. */
   readonly lost: Deferred.Deferred<string>
   readonly probes: Map<number, Deferred.Deferred<PortProbe>>
+  readonly usages: Map<number, Deferred.Deferred<GuestUsage>>
   /** By the type of the record that the receipt is for. */
   readonly receipts: Map<number, Deferred.Deferred<ReceiptOutcome>>
 }
@@ -107,6 +108,7 @@ export const converse = (
         send: makeSend(connection),
         lost: yield* Deferred.make<string>(),
         probes: new Map(),
+        usages: new Map(),
         receipts: new Map()
       }
       channel = greeted
@@ -127,6 +129,8 @@ export const converse = (
           return yield* events.accept(record.sequence, record.event)
         case "probe-result":
           return answer(channel.probes, record.id, record.outcome)
+        case "usage-result":
+          return answer(channel.usages, record.id, record.usage)
         case "receipt":
           return answer(channel.receipts, record.of, record.outcome)
         case "hello-ack":

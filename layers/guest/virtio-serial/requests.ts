@@ -1,6 +1,11 @@
 /** What the host asks of PID 1, over whichever connection there is. */
 import { Deferred, Effect, Semaphore } from "effect"
-import { GuestError, type GuestSession, type PortProbe } from "../../../src/services/Guest.ts"
+import {
+  GuestError,
+  type GuestSession,
+  type GuestUsage,
+  type PortProbe
+} from "../../../src/services/Guest.ts"
 import { type HostRecord, HostType, type ReceiptOutcome } from "../../../src/wire/records.ts"
 import type { Channel } from "./channel.ts"
 
@@ -67,13 +72,17 @@ const taken = (outcome: ReceiptOutcome): Effect.Effect<void, string> =>
 
 export const makeRequests = (
   line: Line
-): Effect.Effect<Pick<GuestSession, "handOver" | "probe" | "shutdown">> =>
+): Effect.Effect<Pick<GuestSession, "handOver" | "probe" | "usage" | "shutdown">> =>
   Effect.gen(function* () {
     // A receipt names only the type of what it is for: one request of a type at a time.
     const oneHandOver = yield* Semaphore.make(1)
     const oneShutdown = yield* Semaphore.make(1)
     const fewProbes = yield* Semaphore.make(PROBES_AT_ONCE)
-    let nextProbe = 1
+    let lastId = 0
+    const nextId = () => {
+      lastId = lastId === 0xffffffff ? 1 : lastId + 1
+      return lastId
+    }
 
     const receipt = (channel: Channel, record: HostRecord, type: number) =>
       ask(channel, record, channel.receipts, type)
@@ -100,13 +109,21 @@ export const makeRequests = (
     const probe: GuestSession["probe"] = (port, timeoutMs) =>
       Effect.gen(function* () {
         const channel = yield* line.channel
-        const id = nextProbe
-        nextProbe = id === 0xffffffff ? 1 : id + 1
+        const id = nextId()
         const request = { kind: "probe", id, port, timeoutMs } as const
         return yield* ask<number, PortProbe>(channel, request, channel.probes, id).pipe(
           Effect.mapError(plain)
         )
       }).pipe(bounded(`connect to its port ${port}`, timeoutMs + ANSWER_MS), fewProbes.withPermits(1))
+
+    const usage: GuestSession["usage"] = (timeoutMs) =>
+      Effect.gen(function* () {
+        const channel = yield* line.channel
+        const id = nextId()
+        return yield* ask<number, GuestUsage>(channel, { kind: "usage", id }, channel.usages, id).pipe(
+          Effect.mapError(plain)
+        )
+      }).pipe(bounded("tell what it uses", timeoutMs))
 
     const shutdown: GuestSession["shutdown"] = (graceMs) =>
       Effect.gen(function* () {
@@ -117,5 +134,5 @@ export const makeRequests = (
         )
       }).pipe(oneShutdown.withPermits(1), bounded("shut down", ANSWER_MS))
 
-    return { handOver, probe, shutdown }
+    return { handOver, probe, usage, shutdown }
   })

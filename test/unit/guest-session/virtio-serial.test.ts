@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Queue } from "effect"
 import { layerVirtioSerialGuest } from "../../../layers/guest/virtio-serial/layer.ts"
-import { Guest, type GuestEvent, type GuestPhase } from "../../../src/services/Guest.ts"
+import { Guest, type GuestEvent, type GuestPhase, type GuestUsage } from "../../../src/services/Guest.ts"
 import type { Machine } from "../../../src/services/Hypervisor.ts"
 import { type HostRecord, HostType } from "../../../src/wire/records.ts"
 import { bootSpec } from "../../support/boot-spec.ts"
@@ -36,6 +36,17 @@ const acknowledgedUpTo = (connection: HostConnection, sequence: number) =>
   Effect.gen(function* () {
     while (connection.acknowledged() < sequence) yield* Effect.sleep(5)
   })
+
+const usageOf = (n: number): GuestUsage => ({
+  volumeTotalBytes: 100,
+  volumeUsedBytes: n,
+  memoryTotalBytes: 100,
+  memoryUsedBytes: n,
+  cpuTotalTicks: 100,
+  cpuBusyTicks: n,
+  receivedBytes: n,
+  sentBytes: n
+})
 
 const expectKind = <K extends HostRecord["kind"]>(record: HostRecord, kind: K) => {
   assert.strictEqual(record.kind, kind)
@@ -189,6 +200,52 @@ describe("a conversation over virtio-serial", () => {
       }
       assert.deepStrictEqual(yield* Fiber.join(probes), ["accepted", "refused", "timed-out"])
     })
+  )
+
+  it.live("gives each question for what is used its own answer, and none that names another", () =>
+    Effect.gen(function* () {
+      const [session, first] = yield* begin(yield* scriptedGuest)
+      const asking = yield* Effect.forkChild(
+        Effect.all([session.usage(30_000), session.usage(30_000)], { concurrency: "unbounded" }),
+        { startImmediately: true }
+      )
+      const ids = [yield* first.next, yield* first.next].map((record) => expectKind(record, "usage").id)
+      for (const id of ids.toReversed()) {
+        first.send({ kind: "usage-result", id: id + 1000, usage: usageOf(1) })
+        first.send({ kind: "usage-result", id, usage: usageOf(id) })
+      }
+      assert.deepStrictEqual(yield* Fiber.join(asking), ids.map(usageOf))
+    })
+  )
+
+  it.live("waits no longer for a guest to tell what it uses than it was told to", () =>
+    Effect.gen(function* () {
+      const [session, first] = yield* begin(yield* scriptedGuest)
+      const error = yield* Effect.flip(session.usage(50))
+      assert.strictEqual(
+        error.message,
+        "the guest could not be asked to tell what it uses: it said nothing in 50 ms"
+      )
+      // the answer that comes late is nobody's
+      const late = expectKind(yield* first.next, "usage")
+      first.send({ kind: "usage-result", id: late.id, usage: usageOf(1) })
+      const asking = yield* Effect.forkChild(session.usage(30_000), { startImmediately: true })
+      const { id } = expectKind(yield* first.next, "usage")
+      first.send({ kind: "usage-result", id, usage: usageOf(2) })
+      assert.deepStrictEqual(yield* Fiber.join(asking), usageOf(2))
+    })
+  )
+
+  it.live("believes no guest that uses more than it has: the conversation is begun anew", () =>
+    Effect.gen(function* () {
+      const guest = yield* scriptedGuest
+      const [session, first] = yield* begin(guest)
+      const asking = yield* Effect.forkChild(Effect.flip(session.usage(30_000)), { startImmediately: true })
+      const { id } = expectKind(yield* first.next, "usage")
+      first.send({ kind: "usage-result", id, usage: { ...usageOf(1), memoryUsedBytes: 2 ** 40 } })
+      assert.include((yield* Fiber.join(asking)).message, "more is used than there is")
+      yield* (yield* guest.accept).greet("running")
+    }).pipe(Effect.provide(recordedLog().layer))
   )
 
   it.live("asks PID 1 no more at once than it has room for", () =>

@@ -7,7 +7,8 @@ import {
   HostType,
   PHASES,
   PROBE_OUTCOMES,
-  RECEIPT_OUTCOMES
+  RECEIPT_OUTCOMES,
+  USAGE_FIELDS
 } from "../../../src/wire/records.ts"
 import { compileSanitized } from "../../guest/compile.ts"
 import json from "../../vectors/wire.json" with { type: "json" }
@@ -42,6 +43,8 @@ const command = (record: GuestRecord): string => {
       return `receipt ${record.of} ${RECEIPT_OUTCOMES.indexOf(record.outcome)}`
     case "probe-result":
       return `probe-result ${record.id} ${PROBE_OUTCOMES.indexOf(record.outcome)}`
+    case "usage-result":
+      return `usage-result ${record.id} ${USAGE_FIELDS.map((field) => record.usage[field]).join(" ")}`
     case "event":
       assert.isDefined(record.event)
       return eventCommand(record.sequence, record.event)

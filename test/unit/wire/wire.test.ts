@@ -75,7 +75,8 @@ const hostRecords: fc.Arbitrary<HostRecord> = fc.oneof(
     port: number(0xffff),
     timeoutMs: number(0xffffffff)
   }),
-  fc.record({ kind: fc.constant("shutdown" as const), graceMs: number(0xffffffff) })
+  fc.record({ kind: fc.constant("shutdown" as const), graceMs: number(0xffffffff) }),
+  fc.record({ kind: fc.constant("usage" as const), id: number(0xffffffff) })
 )
 /** What follows a hello on a connection: PID 1 takes nothing before one. */
 const conversation = fc.array(hostRecords, { maxLength: 6 })
@@ -130,6 +131,29 @@ describe("records", () => {
         const bytes = Buffer.concat(records.map(hostBytes))
         assert.strictEqual(bytes.indexOf(Buffer.alloc(RESET_BYTES, 0xff)), -1)
       })
+    )
+  })
+
+  it("what a guest says that it uses is refused unless every number is whole and no part larger than its whole", () => {
+    const payload = (numbers: ReadonlyArray<bigint>) => {
+      const view = new DataView(new ArrayBuffer(4 + 8 * numbers.length))
+      numbers.forEach((value, index) => {
+        view.setBigUint64(4 + 8 * index, value)
+      })
+      return new Uint8Array(view.buffer)
+    }
+    const u64 = fc.oneof(fc.bigInt({ min: 0n, max: 3n }), fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }))
+    fc.assert(
+      fc.property(fc.array(u64, { minLength: 8, maxLength: 8 }), (numbers) => {
+        const possible =
+          numbers.every((value) => value < 2n ** 53n) &&
+          [0, 2, 4].every((whole) => (numbers[whole + 1] ?? 0n) <= (numbers[whole] ?? 0n))
+        const read = decodeGuestPayload(0x84, payload(numbers))
+        assert.strictEqual(Result.isSuccess(read), possible)
+        if (Result.isFailure(read) || read.success?.kind !== "usage-result") return
+        assert.deepStrictEqual(Object.values(read.success.usage), numbers.map(Number))
+      }),
+      { numRuns: 500 }
     )
   })
 
