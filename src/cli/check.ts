@@ -27,7 +27,7 @@ const unreadable = (kind: FileKind, reason: string): Verdict => ({
 const verdictOn = Effect.fnUntraced(function* (file: string, as: Option.Option<FileKind>) {
   const files = yield* FileSystem.FileSystem
   return yield* files.readFile(file).pipe(
-    Effect.map((bytes) =>
+    Effect.flatMap((bytes) =>
       judge(
         file,
         bytes,

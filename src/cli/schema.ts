@@ -1,14 +1,18 @@
 /** `nibrunnerd schema`: the JSON Schemas of our files. */
 import { Console, Effect } from "effect"
 import { Argument, Command } from "effect/cli"
-import { configJsonSchema } from "../config/json-schema.ts"
-import { desiredJsonSchema } from "../document/json-schema.ts"
-import { reportedJsonSchema } from "../report/json-schema.ts"
 
+// Loaded when asked for: no other command needs them.
 const schemas = {
-  desired: desiredJsonSchema,
-  reported: reportedJsonSchema,
-  config: configJsonSchema
+  desired: Effect.promise(() => import("../document/json-schema.ts")).pipe(
+    Effect.map(({ desiredJsonSchema }) => desiredJsonSchema())
+  ),
+  reported: Effect.promise(() => import("../report/json-schema.ts")).pipe(
+    Effect.map(({ reportedJsonSchema }) => reportedJsonSchema())
+  ),
+  config: Effect.promise(() => import("../config/json-schema.ts")).pipe(
+    Effect.map(({ configJsonSchema }) => configJsonSchema())
+  )
 } as const
 
 export const schema = Command.make(
@@ -19,7 +23,7 @@ export const schema = Command.make(
     )
   },
   Effect.fn(function* ({ name }) {
-    yield* Console.log(JSON.stringify(schemas[name](), null, 2))
+    yield* Console.log(JSON.stringify(yield* schemas[name], null, 2))
   })
 ).pipe(
   Command.withDescription(

@@ -1,11 +1,5 @@
 /** What is wrong with a file that may be a `desired.json` or a `config.toml`. */
-import { Result } from "effect"
-import { decodeConfig } from "../config/decode.ts"
-import { secretRanges as secretsOfConfig } from "../config/secrets.ts"
-import { decodeDocument, SECRET_KEYS } from "../document/decode.ts"
-import { readJson } from "../document/json-reader.ts"
-import { namesIn } from "../document/names.ts"
-import { HostDesiredState } from "../document/schema.ts"
+import { Effect } from "effect"
 import type { Range } from "./source-line.ts"
 
 export const fileKinds = ["desired", "config"] as const
@@ -38,45 +32,16 @@ export const kindOf = (file: string, bytes: Uint8Array): FileKind => {
   return file.endsWith(".json") ? "desired" : "config"
 }
 
-// Below a key that is not known may be anything: a misspelt `environment` too.
-const shownKeys: ReadonlySet<string> = new Set(
-  namesIn(HostDesiredState.ast).filter((name) => !SECRET_KEYS.has(name))
-)
-// Written as one text, a command holds its arguments.
-const secretScalars: ReadonlySet<string> = new Set(["command"])
-
-/** What a document hides; and where it stops being JSON, also the names of it and all that follows. */
-const secretsOfDocument = (text: string): ReadonlyArray<Range> => {
-  const { secretNames, secrets, syntaxError } = readJson(text, { shownKeys, secretScalars })
-  return syntaxError === undefined
-    ? secrets
-    : [...secrets, ...secretNames, [syntaxError.offset, text.length] as const].sort((a, b) => a[0] - b[0])
-}
-
-const ofDocument = (bytes: Uint8Array): Verdict => {
-  const decoded = decodeDocument(bytes)
-  const text = Result.isSuccess(decoded) ? "" : lenient.decode(bytes)
-  return {
-    kind: "desired",
-    issues: Result.isSuccess(decoded)
-      ? []
-      : decoded.failure.issues.map((issue) => ({ line: 1, column: 1, ...issue })),
-    truncated: Result.isFailure(decoded) && decoded.failure.truncated,
-    text,
-    hidden: () => secretsOfDocument(text)
-  }
-}
-
-const ofConfig = (file: string, bytes: Uint8Array): Verdict => {
-  const strict = Result.try(() => new TextDecoder("utf-8", { fatal: true }).decode(bytes))
-  const text = Result.getOrElse(strict, () => lenient.decode(bytes))
-  const verdict = { kind: "config" as const, truncated: false, text, hidden: () => secretsOfConfig(text) }
-  if (Result.isFailure(strict))
-    return { ...verdict, issues: [{ path: "", message: "the file is not UTF-8", line: 1, column: 1 }] }
-  const decoded = decodeConfig(text, file)
-  return { ...verdict, issues: Result.isSuccess(decoded) ? [] : decoded.failure.issues }
-}
+// Each kind is loaded when a file of it is met: a command that starts often loads no more than it needs.
+const judges = {
+  desired: Effect.promise(() => import("./verdict-document.ts")).pipe(
+    Effect.map(({ judgeDocument }) => judgeDocument)
+  ),
+  config: Effect.promise(() => import("./verdict-config.ts")).pipe(
+    Effect.map(({ judgeConfig }) => judgeConfig)
+  )
+} as const
 
 /** Decodes a file as what it is taken for. */
-export const judge = (file: string, bytes: Uint8Array, kind: FileKind): Verdict =>
-  kind === "desired" ? ofDocument(bytes) : ofConfig(file, bytes)
+export const judge = (file: string, bytes: Uint8Array, kind: FileKind): Effect.Effect<Verdict> =>
+  Effect.map(judges[kind], (judgeFile) => judgeFile(file, bytes))

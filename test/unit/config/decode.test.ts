@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import fc from "fast-check"
 import { verdictListing } from "../../../src/cli/check.ts"
-import { judge } from "../../../src/cli/verdict.ts"
+import { judgeConfig } from "../../../src/cli/verdict-config.ts"
 import { decodeConfig } from "../../../src/config/decode.ts"
 import { exampleConfig } from "../../../src/config/example.ts"
 import { mutatedText, textMutation } from "../document/arbitraries.ts"
@@ -170,7 +170,7 @@ describe("any configuration", () => {
     fc.assert(
       fc.property(configs, textMutation, (config, change) => {
         const bytes = new TextEncoder().encode(mutatedText(tomlOf(config), change))
-        verdictListing("config.toml", judge("config.toml", bytes, "config"))
+        verdictListing("config.toml", judgeConfig("config.toml", bytes))
       }),
       { numRuns: 500 }
     )

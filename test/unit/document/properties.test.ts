@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
 import fc from "fast-check"
 import { verdictJson, verdictListing } from "../../../src/cli/check.ts"
-import { judge } from "../../../src/cli/verdict.ts"
+import { judgeDocument } from "../../../src/cli/verdict-document.ts"
 import { decodeDocument } from "../../../src/document/decode.ts"
 import { HostDesiredState } from "../../../src/document/schema.ts"
 import { documents, mutated, mutatedText, mutations, SECRET, textMutation } from "./arbitraries.ts"
@@ -12,7 +12,7 @@ const encode = Schema.encodeSync(HostDesiredState)
 
 /** All that the command line would print of a file. */
 const printed = (bytes: Uint8Array): string => {
-  const verdict = judge("desired.json", bytes, "desired")
+  const verdict = judgeDocument("desired.json", bytes)
   return `${verdictListing("desired.json", verdict)}\n${verdictJson("desired.json", verdict)}`
 }
 

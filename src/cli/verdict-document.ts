@@ -1,0 +1,35 @@
+import { Result } from "effect"
+import { decodeDocument, SECRET_KEYS } from "../document/decode.ts"
+import { readJson } from "../document/json-reader.ts"
+import { namesIn } from "../document/names.ts"
+import { HostDesiredState } from "../document/schema.ts"
+import type { Range } from "./source-line.ts"
+import type { Verdict } from "./verdict.ts"
+
+// Written as one text, a command holds its arguments.
+const secretScalars: ReadonlySet<string> = new Set(["command"])
+
+/** What a document hides; and where it stops being JSON, also the names of it and all that follows. */
+const hiddenIn = (text: string): ReadonlyArray<Range> => {
+  // Below a key that is not known may be anything: a misspelt `environment` too.
+  const shownKeys = new Set(namesIn(HostDesiredState.ast).filter((name) => !SECRET_KEYS.has(name)))
+  const { secretNames, secrets, syntaxError } = readJson(text, { shownKeys, secretScalars })
+  return syntaxError === undefined
+    ? secrets
+    : [...secrets, ...secretNames, [syntaxError.offset, text.length] as const].sort((a, b) => a[0] - b[0])
+}
+
+/** What is wrong with a `desired.json`. */
+export const judgeDocument = (_file: string, bytes: Uint8Array): Verdict => {
+  const decoded = decodeDocument(bytes)
+  if (Result.isSuccess(decoded))
+    return { kind: "desired", issues: [], truncated: false, text: "", hidden: () => [] }
+  const text = new TextDecoder().decode(bytes)
+  return {
+    kind: "desired",
+    issues: decoded.failure.issues.map((issue) => ({ line: 1, column: 1, ...issue })),
+    truncated: decoded.failure.truncated,
+    text,
+    hidden: () => hiddenIn(text)
+  }
+}
