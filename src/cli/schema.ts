@@ -2,19 +2,6 @@
 import { Console, Effect } from "effect"
 import { Argument, Command } from "effect/cli"
 
-// Loaded when asked for: no other command needs them.
-const schemas = {
-  desired: Effect.promise(() => import("../document/json-schema.ts")).pipe(
-    Effect.map(({ desiredJsonSchema }) => desiredJsonSchema())
-  ),
-  reported: Effect.promise(() => import("../report/json-schema.ts")).pipe(
-    Effect.map(({ reportedJsonSchema }) => reportedJsonSchema())
-  ),
-  config: Effect.promise(() => import("../config/json-schema.ts")).pipe(
-    Effect.map(({ configJsonSchema }) => configJsonSchema())
-  )
-} as const
-
 export const schema = Command.make(
   "schema",
   {
@@ -23,7 +10,9 @@ export const schema = Command.make(
     )
   },
   Effect.fn(function* ({ name }) {
-    yield* Console.log(JSON.stringify(yield* schemas[name], null, 2))
+    // Loaded when asked for: the other commands start without it.
+    const { jsonSchemas } = yield* Effect.promise(() => import("./json-schemas.ts"))
+    yield* Console.log(JSON.stringify(jsonSchemas[name](), null, 2))
   })
 ).pipe(
   Command.withDescription(

@@ -20,7 +20,7 @@ const hiddenIn = (text: string): ReadonlyArray<Range> => {
 }
 
 /** What is wrong with a `desired.json`. */
-export const judgeDocument = (_file: string, bytes: Uint8Array): Verdict => {
+export const judgeDocument = (bytes: Uint8Array): Verdict => {
   const decoded = decodeDocument(bytes)
   if (Result.isSuccess(decoded))
     return { kind: "desired", issues: [], truncated: false, text: "", hidden: () => [] }

@@ -1,6 +1,7 @@
 /** What is wrong with a file that may be a `desired.json` or a `config.toml`. */
 import { Effect } from "effect"
 import type { Range } from "./source-line.ts"
+import { judgeDocument } from "./verdict-document.ts"
 
 export const fileKinds = ["desired", "config"] as const
 export type FileKind = (typeof fileKinds)[number]
@@ -32,16 +33,12 @@ export const kindOf = (file: string, bytes: Uint8Array): FileKind => {
   return file.endsWith(".json") ? "desired" : "config"
 }
 
-// Each kind is loaded when a file of it is met: a command that starts often loads no more than it needs.
-const judges = {
-  desired: Effect.promise(() => import("./verdict-document.ts")).pipe(
-    Effect.map(({ judgeDocument }) => judgeDocument)
-  ),
-  config: Effect.promise(() => import("./verdict-config.ts")).pipe(
-    Effect.map(({ judgeConfig }) => judgeConfig)
-  )
-} as const
-
 /** Decodes a file as what it is taken for. */
 export const judge = (file: string, bytes: Uint8Array, kind: FileKind): Effect.Effect<Verdict> =>
-  Effect.map(judges[kind], (judgeFile) => judgeFile(file, bytes))
+  kind === "desired"
+    ? Effect.sync(() => judgeDocument(bytes))
+    : // Loaded when a configuration is met, which is seldom: TOML takes longer to load than documents do.
+      Effect.map(
+        Effect.promise(() => import("./verdict-config.ts")),
+        ({ judgeConfig }) => judgeConfig(file, bytes)
+      )

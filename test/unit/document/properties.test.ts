@@ -12,7 +12,7 @@ const encode = Schema.encodeSync(HostDesiredState)
 
 /** All that the command line would print of a file. */
 const printed = (bytes: Uint8Array): string => {
-  const verdict = judgeDocument("desired.json", bytes)
+  const verdict = judgeDocument(bytes)
   return `${verdictListing("desired.json", verdict)}\n${verdictJson("desired.json", verdict)}`
 }
 
