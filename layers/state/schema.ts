@@ -25,5 +25,11 @@ export const migrations: ReadonlyArray<string> = [
     slot INTEGER NOT NULL
   ) STRICT;
   INSERT INTO slot_cursor (id, slot) VALUES (1, -1);
+  `,
+  `
+  CREATE TABLE meter (
+    app_id TEXT PRIMARY KEY,
+    record TEXT NOT NULL
+  ) STRICT;
   `
 ]

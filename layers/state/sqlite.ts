@@ -6,6 +6,7 @@ import {
   AppRecord,
   HostState,
   HostStateError,
+  MeterRecord,
   VolumeRecord
 } from "../../src/services/HostState.ts"
 import { type Database, openDatabase, openDatabaseReadOnly } from "./database.ts"
@@ -102,6 +103,32 @@ const hostState = ({ read, write }: Database): HostState["Service"] => ({
       db.prepare("DELETE FROM volume WHERE volume_id = ?").run(volumeId)
     }),
 
+  meters: read("read the meters", (db) =>
+    db.prepare("SELECT app_id AS id, record FROM meter ORDER BY app_id").all()
+  ).pipe(
+    Effect.flatMap((rows) =>
+      Effect.forEach(rows, (row) =>
+        decodedJson(`the meters of app ${row.id}`, decodeMeters, row.record).pipe(
+          Effect.filterOrFail(
+            (record) => record.appId === row.id,
+            () => unreadable(`the meters of app ${row.id}`, "they are about another app than their row")
+          )
+        )
+      )
+    )
+  ),
+
+  saveMeters: (records, forgotten) =>
+    write("save the meters", (db) => {
+      const forget = db.prepare("DELETE FROM meter WHERE app_id = ?")
+      for (const appId of forgotten) forget.run(appId)
+      const save = db.prepare(
+        `INSERT INTO meter (app_id, record) VALUES (?, ?)
+         ON CONFLICT (app_id) DO UPDATE SET record = excluded.record`
+      )
+      for (const record of records) save.run(record.appId, JSON.stringify(record))
+    }),
+
   slotCursor: read("read the slot cursor", (db) =>
     Number(db.prepare("SELECT slot FROM slot_cursor").get()?.slot)
   ),
@@ -126,6 +153,7 @@ const putApp = (db: DatabaseSync, record: AppRecord): void => {
 
 const decodeDocument = Schema.decodeUnknownResult(AcceptedDocument)
 const decodeApp = Schema.decodeUnknownResult(AppRecord)
+const decodeMeters = Schema.decodeUnknownResult(MeterRecord)
 const decodeVolume = Schema.decodeUnknownResult(VolumeRecord)
 
 const unreadable = (name: string, reason: string) =>

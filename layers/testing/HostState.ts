@@ -6,6 +6,7 @@ import {
   type AppRecord,
   HostState,
   HostStateError,
+  type MeterRecord,
   type VolumeRecord
 } from "../../src/services/HostState.ts"
 import { Script } from "./Script.ts"
@@ -15,6 +16,7 @@ export interface HostStateWorld {
   document: AcceptedDocument | undefined
   readonly apps: Map<AppId, AppRecord>
   readonly volumes: Map<VolumeId, VolumeRecord>
+  readonly meters: Map<AppId, MeterRecord>
   slotCursor: number
   /** `before` an operation nothing is committed, `after` it everything is. The subject is the id that is written. */
   readonly script: Script<{
@@ -26,6 +28,8 @@ export interface HostStateWorld {
     volumes: HostStateError
     saveVolume: HostStateError
     deleteVolume: HostStateError
+    meters: HostStateError
+    saveMeters: HostStateError
     slotCursor: HostStateError
     claimSlot: HostStateError
   }>
@@ -35,6 +39,7 @@ export const makeHostStateWorld = (): HostStateWorld => ({
   document: undefined,
   apps: new Map(),
   volumes: new Map(),
+  meters: new Map(),
   slotCursor: -1,
   script: new Script()
 })
@@ -112,6 +117,22 @@ export const layerHostStateMemory = (world: HostStateWorld) => {
         volumeId,
         Effect.sync(() => {
           world.volumes.delete(volumeId)
+        })
+      ),
+    meters: Effect.suspend(() =>
+      script.around(
+        "meters",
+        "",
+        Effect.sync(() => structuredClone([...world.meters.values()]))
+      )
+    ),
+    saveMeters: (records, forgotten) =>
+      script.around(
+        "saveMeters",
+        "",
+        Effect.sync(() => {
+          for (const appId of forgotten) world.meters.delete(appId)
+          for (const record of records) world.meters.set(record.appId, structuredClone(record))
         })
       ),
     slotCursor: Effect.suspend(() =>

@@ -74,6 +74,50 @@ export const VolumeRecord = Schema.Struct({
 })
 export interface VolumeRecord extends Schema.Schema.Type<typeof VolumeRecord> {}
 
+const amount = Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0))
+
+/** What an app has used since this host first knew it. Every number only grows, up to 2^53 - 1. */
+export const Meters = Schema.Struct({
+  /** Time with a microVM that is up, and time asleep, in ms. */
+  runningMs: amount,
+  idleMs: amount,
+  /** Over all its vCPUs. */
+  cpuMs: amount,
+  /** What reached the guest, and what it sent. */
+  rxBytes: amount,
+  txBytes: amount,
+  /** What its volumes could hold, and what they held, times the time: in MiB seconds, parts of one included. */
+  diskProvisionedMibSeconds: amount,
+  diskUsedMibSeconds: amount
+})
+export interface Meters extends Schema.Schema.Type<typeof Meters> {}
+
+/** What was measured of an app. Times in ms since 1970. */
+export const MeterRecord = Schema.Struct({
+  appId: AppId,
+  meters: Meters,
+  /** The last reading of a microVM's counters: what it has used before is in the meters, or was never seen. */
+  counters: Schema.optionalKey(
+    Schema.Struct({
+      machineId: Schema.String,
+      at: Schema.Finite,
+      cpuBusyTicks: amount,
+      receivedBytes: amount,
+      sentBytes: amount
+    })
+  ),
+  /** How full each volume was when its guest last said it. */
+  volumes: Schema.Array(
+    Schema.Struct({
+      volumeId: VolumeId,
+      totalBytes: amount,
+      usedBytes: amount,
+      measuredAt: Schema.Finite
+    })
+  )
+})
+export interface MeterRecord extends Schema.Schema.Type<typeof MeterRecord> {}
+
 export class HostState extends Context.Service<
   HostState,
   {
@@ -89,6 +133,13 @@ export class HostState extends Context.Service<
     readonly volumes: Effect.Effect<ReadonlyArray<VolumeRecord>, HostStateError>
     readonly saveVolume: (record: VolumeRecord) => Effect.Effect<void, HostStateError>
     readonly deleteVolume: (volumeId: VolumeId) => Effect.Effect<void, HostStateError>
+
+    readonly meters: Effect.Effect<ReadonlyArray<MeterRecord>, HostStateError>
+    /** One transaction: the records of these apps are replaced, and those of the forgotten ones deleted. */
+    readonly saveMeters: (
+      records: ReadonlyArray<MeterRecord>,
+      forgotten: ReadonlyArray<AppId>
+    ) => Effect.Effect<void, HostStateError>
 
     /** The slot handed out last, so that a slot given back is not the next one given. -1 before the first. */
     readonly slotCursor: Effect.Effect<number, HostStateError>

@@ -2,7 +2,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, type Layer, Option, type Scope } from "effect"
 import { AppId, DeploymentId, DesiredInstance, HostId, VolumeId } from "../../src/document/schema.ts"
-import { type AppRecord, HostState, type VolumeRecord } from "../../src/services/HostState.ts"
+import {
+  type AppRecord,
+  HostState,
+  type MeterRecord,
+  type VolumeRecord
+} from "../../src/services/HostState.ts"
 
 export interface HostStateHarness {
   /** Each build is a daemon's start on the same notes; the one before has ended. */
@@ -169,6 +174,45 @@ export const hostStateConformance = (
       }),
       Effect.gen(function* () {
         assert.deepStrictEqual(yield* notes((state) => state.volumes), [volume("a", "ready")])
+      })
+    )
+
+    const meterRecord = (name: string, runningMs: number): MeterRecord => ({
+      appId: AppId.make(name),
+      meters: {
+        runningMs,
+        idleMs: 1,
+        cpuMs: 2,
+        rxBytes: Number.MAX_SAFE_INTEGER,
+        txBytes: 4,
+        diskProvisionedMibSeconds: 5.25,
+        diskUsedMibSeconds: 0.1 + 0.2
+      },
+      counters: {
+        machineId: "0123456789abcdef",
+        at: 1_700_000_000_123,
+        cpuBusyTicks: 7,
+        receivedBytes: 8,
+        sentBytes: 9
+      },
+      volumes: [{ volumeId: VolumeId.make("v"), totalBytes: 2 ** 40, usedBytes: 11, measuredAt: 12 }]
+    })
+    test(
+      "keep meters as they were written, the last ones of each app, without those that are forgotten",
+      Effect.gen(function* () {
+        assert.deepStrictEqual(yield* notes((state) => state.meters), [])
+        yield* notes((state) => state.saveMeters([meterRecord("a", 1), meterRecord("b", 1)], []))
+        yield* notes((state) =>
+          state.saveMeters([meterRecord("a", 2)], [AppId.make("b"), AppId.make("nobody")])
+        )
+        // gone and come back between two writes
+        yield* notes((state) => state.saveMeters([meterRecord("c", 3)], [AppId.make("c")]))
+      }),
+      Effect.gen(function* () {
+        assert.deepStrictEqual(yield* notes((state) => state.meters), [
+          meterRecord("a", 2),
+          meterRecord("c", 3)
+        ])
       })
     )
 
