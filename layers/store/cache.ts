@@ -6,6 +6,7 @@ import { Effect, type Scope, Stream } from "effect"
 import {
   type ArtifactStoreError,
   DigestMismatch,
+  FetchObserver,
   type ObjectReference,
   StoreUnusable
 } from "../../src/services/ArtifactStore.ts"
@@ -46,13 +47,14 @@ export const makeArtifactCache = (
     yield* removeLeftovers(directory, HALF_FETCHED)
     const shared = yield* makeSharedWork<string, ArtifactStoreError>()
 
-    const copy = (object: ObjectReference, temporary: string) =>
+    const copy = (object: ObjectReference, temporary: string, onBytes: (bytes: number) => void) =>
       Effect.gen(function* () {
         const bytes = yield* open(object)
         const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
         const file = yield* openFile(temporary, flags)
         const hash = createHash("sha256")
         yield* Stream.runForEach(bytes, (piece) => {
+          onBytes(piece.byteLength)
           hash.update(piece)
           return writeAll(directory, file, piece)
         })
@@ -67,10 +69,21 @@ export const makeArtifactCache = (
     const transfer = (object: ObjectReference, file: string) =>
       Effect.suspend(() => {
         const temporary = path.join(directory, HALF_FETCHED + randomBytes(8).toString("hex"))
-        return copy(object, temporary).pipe(
+        const began = performance.now()
+        let bytes = 0
+        const onBytes = (more: number) => {
+          bytes += more
+        }
+        return copy(object, temporary, onBytes).pipe(
           Effect.andThen(commitFile(temporary, file)),
           Effect.as(file),
-          Effect.onError(() => Effect.ignore(removeFile(temporary)))
+          Effect.onError(() => Effect.ignore(removeFile(temporary))),
+          unusable(object.objectKey),
+          Effect.onExit((exit) =>
+            Effect.flatMap(FetchObserver, (tell) =>
+              tell({ bytes, seconds: (performance.now() - began) / 1000, exit })
+            )
+          )
         )
       })
 
@@ -85,7 +98,7 @@ export const makeArtifactCache = (
         }
         const file = path.join(directory, digest)
         if ((yield* fileSize(file)) !== undefined) return file
-        return yield* shared(digest, transfer(object, file).pipe(unusable(objectKey))).pipe(
+        return yield* shared(digest, transfer(object, file)).pipe(
           // The digest was being fetched under another key: what is wrong with that one says nothing of ours.
           Effect.catch((error) => (error.objectKey === objectKey ? Effect.fail(error) : fetch(object)))
         )

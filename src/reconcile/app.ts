@@ -14,6 +14,7 @@ import type { MachineExit } from "../services/Hypervisor.ts"
 import { adopt } from "./adopt.ts"
 import { type App, makeApp } from "./app-context.ts"
 import { earnedBack } from "./backoff.ts"
+import { failureReason, makeCounting } from "./counting.ts"
 import { type Health, unprobed } from "./health.ts"
 import type { HostContext } from "./host-context.ts"
 import { describeExit } from "./machine-exit.ts"
@@ -68,9 +69,11 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
   const scope = yield* Effect.scope
   const post = (message: AppMessage) => Effect.asVoid(Queue.offer(mailbox, message))
   const routing = makeRouting(host, model)
+  const counting = makeCounting(host.metrics, model)
   const publish = Effect.gen(function* () {
     const status = appStatus(model, yield* now, refusalOf())
     yield* routing.apply(status.instance)
+    yield* counting.see(status.instance?.state, refusalOf(), yield* now)
     yield* noteConvergence(app, status.instance?.state)
     yield* host.publish(appStatus(model, yield* now, refusalOf()))
   })
@@ -98,7 +101,7 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
       running,
       runStep(app, step).pipe(
         Effect.exit,
-        Effect.flatMap((exit) => post({ kind: "step-ended", step, failure: stepFailure(exit) }))
+        Effect.flatMap((exit) => post({ kind: "step-ended", step, failure: stepFailure(step, exit) }))
       )
     )
   })
@@ -176,10 +179,13 @@ const handle = (app: App, message: AppMessage): Effect.Effect<void> => {
 const noted = <E extends { readonly message: string }>(write: Effect.Effect<void, E>): Effect.Effect<void> =>
   Effect.catch(write, (error) => Effect.logError(error.message))
 
-const stepFailure = (exit: Exit.Exit<unknown, { readonly message: string }>): StepFailure | undefined => {
+const stepFailure = (
+  step: Step,
+  exit: Exit.Exit<unknown, { readonly message: string }>
+): StepFailure | undefined => {
   if (Exit.isSuccess(exit)) return undefined
   const error: unknown = Cause.squash(exit.cause)
-  return { reason: error instanceof Error ? error.message : String(error) }
+  return { kind: failureReason(step, error), reason: error instanceof Error ? error.message : String(error) }
 }
 
 const stepEnded = Effect.fnUntraced(function* (app: App, step: Step, failure: StepFailure | undefined) {
@@ -191,6 +197,7 @@ const stepEnded = Effect.fnUntraced(function* (app: App, step: Step, failure: St
   if (step.kind === "claim-slot") model.slotFailure = undefined
   if (failure === undefined) return
   yield* Effect.logWarning(`${model.appId}: ${step.kind} failed: ${failure.reason}`)
+  yield* app.host.metrics.appFailed(model.appId, failure.kind)
   const at = yield* now
   switch (step.kind) {
     case "start":
@@ -230,6 +237,7 @@ const exited = Effect.fnUntraced(function* (app: App, exit: MachineExit) {
   const reason = model.guestFailure ?? describeExit(exit)
   model.guestFailure = undefined
   yield* Effect.logWarning(`${model.appId}: ${reason}`)
+  yield* app.host.metrics.appFailed(model.appId, "exited")
   yield* noted(release(app, attachment))
   const earned = earnedBack(attachment.instance.config.restartPolicy, at - (record.startedAt ?? at))
   yield* noted(

@@ -4,10 +4,11 @@
  */
 import { Deferred, Effect, Exit, Fiber, Option, Queue, Scope } from "effect"
 import type { DesiredInstance } from "../document/schema.ts"
+import { timed } from "../metrics/host-metrics.ts"
 import type { GuestEvent, GuestSession, PortProbe } from "../services/Guest.ts"
 import type { ProbeResult } from "../services/HealthProber.ts"
 import type { Machine } from "../services/Hypervisor.ts"
-import { type Health, nextProbeMs, observe, probeSettings } from "./health.ts"
+import { type Health, nextProbeMs, observe, probeOutcome, probeSettings } from "./health.ts"
 import type { HostContext } from "./host-context.ts"
 import type { AppMessage, Attachment } from "./model.ts"
 
@@ -65,12 +66,13 @@ const watchHealth = Effect.fnUntraced(function* (
   startedAt: number,
   post: Post
 ) {
-  const { machineId } = attachment.machine.record
+  const { appId, machineId } = attachment.machine.record
   const check = attachment.instance.config.healthCheck
   const { timeoutMs } = probeSettings(check)
   let health = initial
   while (true) {
-    const result = yield* probe(host, attachment, timeoutMs)
+    const [seconds, result] = yield* timed(probe(host, attachment, timeoutMs))
+    yield* host.metrics.probed(appId, check.kind, probeOutcome(check, result), seconds)
     const at = yield* now
     health = observe(health, check, result, at)
     yield* post({ kind: "probed", machineId, health })

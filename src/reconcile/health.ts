@@ -1,5 +1,6 @@
 /** What a run of probes says of an instance. Pure: probes come in, a verdict comes out. */
 import type { HealthCheck } from "../document/schema.ts"
+import type { ProbeOutcome } from "../metrics/host-metrics.ts"
 import type { ProbeResult } from "../services/HealthProber.ts"
 
 export interface ProbeSettings {
@@ -52,6 +53,12 @@ export const knownHealthy: Health = { ...unprobed, everHealthy: true }
 /** An `http` check passes on any 2xx; the other kinds on an accepted connection, which answers status 0. */
 export const passes = (check: HealthCheck, result: ProbeResult): boolean =>
   result.kind === "answered" && (check.kind !== "http" || (result.status >= 200 && result.status <= 299))
+
+/** How a probe is counted. */
+export const probeOutcome = (check: HealthCheck, result: ProbeResult): ProbeOutcome => {
+  if (result.kind === "answered") return passes(check, result) ? "passed" : "wrong_status"
+  return result.kind === "timed-out" ? "timed_out" : result.kind
+}
 
 export const observe = (health: Health, check: HealthCheck, result: ProbeResult, now: number): Health => {
   const settings = probeSettings(check)

@@ -1,6 +1,7 @@
 /** What every app's fiber shares: the services, the host-wide limits, and the place where states are published. */
 import { Effect, Semaphore } from "effect"
 import type { AppId } from "../document/schema.ts"
+import { type HostMetrics, makeHostMetrics } from "../metrics/host-metrics.ts"
 import { AppLogs } from "../services/AppLogs.ts"
 import { Guest } from "../services/Guest.ts"
 import { GuestImage } from "../services/GuestImage.ts"
@@ -38,6 +39,8 @@ export type HostServices = Effect.Success<typeof services>
 
 export interface HostContext extends HostServices {
   readonly limits: HostLimits
+  /** What is counted on the way, for the metrics page. */
+  readonly metrics: HostMetrics
   readonly memory: MemoryLedger
   /** Runs a boot when `max_concurrent_vm_starts` allows it; `onWait` is told the limit when it does not yet. */
   readonly withStartPermit: <A, E, R>(
@@ -78,6 +81,7 @@ export const makeHostContext = Effect.fnUntraced(function* (onChange: Effect.Eff
   const all = yield* services
   const memoryMib = Math.max(0, all.info.memoryMib - all.settings.reservedMemoryMib)
   const slots = yield* Semaphore.make(1)
+  const metrics = yield* makeHostMetrics
   const statuses = new Map<AppId, AppStatus>()
 
   const claimSlot = (appId: AppId) =>
@@ -100,6 +104,7 @@ export const makeHostContext = Effect.fnUntraced(function* (onChange: Effect.Eff
       vcpuCount: all.info.vcpuCount,
       memoryMib
     },
+    metrics,
     memory: makeMemoryLedger(memoryMib),
     withStartPermit: startPermits(all.settings.maxConcurrentVmStarts),
     claimSlot,

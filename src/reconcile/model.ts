@@ -1,6 +1,7 @@
 /** What one app's fiber knows, and what it is told. Only that fiber and its current step write to it. */
 import type { Deferred, Scope } from "effect"
 import type { AppId, DesiredInstance, DesiredVolume, VolumeId } from "../document/schema.ts"
+import type { FailureReason } from "../metrics/host-metrics.ts"
 import type { GuestEvent, GuestSession } from "../services/Guest.ts"
 import type { AppRecord } from "../services/HostState.ts"
 import type { Machine, MachineExit } from "../services/Hypervisor.ts"
@@ -33,6 +34,7 @@ export type AppMessage =
 
 /** Why a step did not do what it was to do. */
 export interface StepFailure {
+  readonly kind: FailureReason
   readonly reason: string
 }
 

@@ -74,7 +74,7 @@ const bootOnce = Effect.fnUntraced(function* (app: App, spec: Omit<MachineSpec, 
 const boot = (app: App, spec: Omit<MachineSpec, "machineId">) =>
   app.host.withStartPermit(
     app.progress({ kind: "booting" }).pipe(
-      Effect.andThen(bootOnce(app, spec)),
+      Effect.andThen(app.host.metrics.phase(app.model.appId, "boot", bootOnce(app, spec))),
       Effect.tapError((error) => Effect.logWarning(error.message)),
       Effect.retry({
         times: bootsPerStart - 1,
@@ -84,12 +84,18 @@ const boot = (app: App, spec: Omit<MachineSpec, "machineId">) =>
     (limit) => app.progress({ kind: "start-capacity-in-use", limit })
   )
 
+/** Says that the start waits for memory; one that still waits was counted when it began to. */
+const waitForMemory = ({ host, model, progress }: App, missingMib: number) =>
+  (model.progress?.kind === "short-of-memory" ? Effect.void : host.metrics.startRefused("no_room")).pipe(
+    Effect.andThen(progress({ kind: "short-of-memory", missingMib }))
+  )
+
 /** Holds the memory, runs the start, and gives the memory back unless the start succeeded. */
 const withMemory = <A, E>(app: App, memoryMib: number, run: Effect.Effect<A, E>) => {
   const { memory } = app.host
   const { appId } = app.model
   return memory
-    .acquire(appId, memoryMib, (missingMib) => app.progress({ kind: "short-of-memory", missingMib }))
+    .acquire(appId, memoryMib, (missingMib) => waitForMemory(app, missingMib))
     .pipe(
       Effect.andThen(run),
       Effect.onExit((exit) => (Exit.isSuccess(exit) ? Effect.void : memory.release(appId)))
@@ -113,14 +119,20 @@ const countAttempt = Effect.fnUntraced(function* (app: App, instance: DesiredIns
 
 const run = Effect.fnUntraced(function* (app: App, instance: DesiredInstance, slot: number) {
   const { host } = app
+  const { appId } = app.model
+  const { metrics } = host
   yield* countAttempt(app, instance)
   yield* app.progress({ kind: "preparing" })
-  const layers = yield* Effect.forEach(instance.layers, host.images.prepare, { concurrency: 4 })
-  const volume = yield* host.volumes.attach(instance.volumeId)
+  const prepared = Effect.forEach(instance.layers, (layer) => metrics.layer(host.images.prepare(layer)), {
+    concurrency: 4
+  })
+  const layers = yield* metrics.phase(appId, "layers", prepared)
+  const attached = metrics.storage("volume_attach", host.volumes.attach(instance.volumeId))
+  const volume = yield* metrics.phase(appId, "volume", attached)
   const link = yield* host.network.attach(slot, guestPorts(instance))
   const { version, kernel, initramfs, base } = host.guestImage
   const { machine, scope, session } = yield* boot(app, {
-    appId: app.model.appId,
+    appId,
     slot,
     vcpuCount: instance.config.resources.vcpuCount,
     memoryMib: instance.config.resources.memoryMib,

@@ -12,6 +12,8 @@ export interface InstanceStatus {
   readonly message: string | undefined
   readonly slot: number | undefined
   readonly layerDigests: ReadonlyArray<string>
+  /** Starts that count against the budget. */
+  readonly attempts: number
   readonly restartCount: number
   readonly lastRestart: NonNullable<AppModel["record"]>["lastRestart"]
   /** ms since 1970, as all times here. */
@@ -33,6 +35,8 @@ export interface VolumeStatus {
 
 export interface AppStatus {
   readonly appId: AppId
+  /** Held as long as the host keeps anything of the app. */
+  readonly slot: number | undefined
   readonly instance: InstanceStatus | undefined
   readonly volumes: ReadonlyArray<VolumeStatus>
 }
@@ -117,6 +121,7 @@ export const instanceStatus = (
     message: message ?? model.notesFailure,
     slot: record?.slot,
     layerDigests: up ? (booted?.layers ?? []).map(({ digest }) => digest) : [],
+    attempts: attemptsOf(record, instance),
     restartCount: record?.restartCount ?? 0,
     lastRestart: record?.lastRestart,
     startedAt: record?.startedAt,
@@ -173,6 +178,7 @@ export const volumeStatuses = (model: AppModel): ReadonlyArray<VolumeStatus> => 
 
 export const appStatus = (model: AppModel, now: number, refusal: string | undefined): AppStatus => ({
   appId: model.appId,
+  slot: model.record?.slot,
   instance: instanceStatus(model, now, refusal),
   volumes: volumeStatuses(model)
 })

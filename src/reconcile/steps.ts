@@ -21,10 +21,12 @@ const saveVolume = Effect.fnUntraced(function* (app: App, record: VolumeRecord) 
 
 const provision = Effect.fnUntraced(function* (app: App, { volumeId, sizeBytes }: DesiredVolume) {
   const { appId } = app.model
+  const { metrics } = app.host
   const known = app.model.volumes.get(volumeId)?.record
   // A volume that grows stays whole all the while; one that is made is not, until it is formatted.
   if (known?.state !== "ready") yield* saveVolume(app, { volumeId, appId, sizeBytes, state: "provisioning" })
-  yield* app.host.volumes.provision({ volumeId, sizeBytes })
+  const provisioned = app.host.volumes.provision({ volumeId, sizeBytes })
+  yield* metrics.phase(appId, "volume", metrics.storage("volume_provision", provisioned))
   yield* saveVolume(app, { volumeId, appId, sizeBytes, state: "ready" })
 })
 
@@ -32,7 +34,7 @@ const deleteVolume = Effect.fnUntraced(function* (app: App, volumeId: VolumeId) 
   const known = app.model.volumes.get(volumeId)?.record
   if (known === undefined) return
   yield* saveVolume(app, { ...known, state: "deleting" })
-  yield* app.host.volumes.teardown(volumeId)
+  yield* app.host.metrics.storage("volume_teardown", app.host.volumes.teardown(volumeId))
   yield* saveVolume(app, { ...known, state: "deleted" })
 })
 

@@ -1,5 +1,5 @@
 /** Objects that the document names, fetched once per digest; the digest is the check. */
-import { Context, type Effect, Schema } from "effect"
+import { Context, Effect, type Exit, Schema } from "effect"
 
 /** An object that the document names, as the store is asked for it. */
 export interface ObjectReference {
@@ -49,3 +49,20 @@ export class ArtifactStore extends Context.Service<
     readonly fetch: (object: ObjectReference) => Effect.Effect<string, ArtifactStoreError>
   }
 >()("nibrunner/services/ArtifactStore") {}
+
+/** One fetch from the store, that of an object which was not in the cache. */
+export interface Fetched {
+  /** Bytes that came, those of a fetch that failed included. */
+  readonly bytes: number
+  readonly seconds: number
+  readonly exit: Exit.Exit<unknown, ArtifactStoreError>
+}
+
+/**
+ * Is told of the fetches that an effect leads to, by whoever provides it to that effect; by default nobody is. Of
+ * several who ask for one object at the same time the first is told.
+ */
+export const FetchObserver = Context.Reference<(fetched: Fetched) => Effect.Effect<void>>(
+  "nibrunner/services/FetchObserver",
+  { defaultValue: () => () => Effect.void }
+)
