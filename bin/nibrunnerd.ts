@@ -4,10 +4,16 @@ import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, Effect, Exit, Layer, Logger, References, Runtime, Schema } from "effect"
 import { CliConfig, Command, GlobalFlag } from "effect/cli"
-import { layerLive } from "../layers/live.ts"
 import packageManifest from "../package.json" with { type: "json" }
+import type { RunHost } from "../src/cli/daemon.ts"
 import { jsonLines, logLevel } from "../src/cli/log.ts"
 import { nibrunnerd } from "../src/cli/main.ts"
+
+// Loaded when the host is to run: the other commands start without it.
+const runHost = ((config) =>
+  Effect.promise(() => import("./daemon.ts")).pipe(
+    Effect.flatMap(({ runDaemon }) => runDaemon(config))
+  )) satisfies RunHost<unknown, unknown>
 
 /** The call's words are wrong; the command line has said so already. */
 class WrongUsage extends Schema.TaggedError<WrongUsage>()("WrongUsage", {}) {
@@ -37,7 +43,7 @@ for (const signal of ["SIGTERM", "SIGINT"] as const) {
   })
 }
 
-Command.run(nibrunnerd(layerLive), { version: packageManifest.version }).pipe(
+Command.run(nibrunnerd(runHost), { version: packageManifest.version }).pipe(
   Effect.catchTag("ShowHelp", (help) =>
     help.errors.length > 0 ? Effect.fail(new WrongUsage()) : Effect.void
   ),

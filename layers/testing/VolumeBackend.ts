@@ -2,7 +2,7 @@
 import { Effect, Layer } from "effect"
 import type { VolumeId } from "../../src/document/schema.ts"
 import { VolumeBackend, VolumeError } from "../../src/services/VolumeBackend.ts"
-import { decideSize } from "../volume/size.ts"
+import { decideSize } from "../../src/volume/size.ts"
 import { Script } from "./Script.ts"
 
 export interface MemoryVolume {

@@ -7,6 +7,7 @@ import { Effect, Layer, Option, Schema } from "effect"
 import { ChildProcessSpawner } from "effect/process"
 import { VolumeId } from "../../src/document/schema.ts"
 import { VolumeBackend, VolumeError, type VolumeSpec } from "../../src/services/VolumeBackend.ts"
+import { decideSize } from "../../src/volume/size.ts"
 import {
   fileSize,
   makeDirectory,
@@ -17,7 +18,6 @@ import {
 } from "../files/durable.ts"
 import { ifPresent, onFile } from "../files/problem.ts"
 import { runTool } from "../files/tool.ts"
-import { decideSize } from "./size.ts"
 
 const HALF_MADE = ".making-"
 const SUFFIX = ".img"

@@ -4,34 +4,14 @@
  */
 import { Cause, Deferred, Effect, FiberMap, Queue, Schedule } from "effect"
 import { difference } from "../document/difference.ts"
-import type { AppId, HostDesiredState } from "../document/schema.ts"
+import type { AppId } from "../document/schema.ts"
 import type { AppRecord, VolumeRecord } from "../services/HostState.ts"
 import { runApp } from "./app.ts"
+import { byApp, claimsOf, unnamed } from "./desired-apps.ts"
 import { type DocumentInForce, documentFromNotes, watchDocument } from "./document-watch.ts"
 import { type HostContext, makeHostContext } from "./host-context.ts"
 import type { AppMessage, DesiredApp } from "./model.ts"
-import { wantsMachine } from "./plan.ts"
 import { runReporter } from "./reporting.ts"
-
-/** What the document says, app by app. */
-const byApp = (document: HostDesiredState | undefined): Map<AppId, DesiredApp> => {
-  const apps = new Map<AppId, DesiredApp>()
-  const of = (appId: AppId): DesiredApp => apps.get(appId) ?? { instance: undefined, volumes: [] }
-  for (const volume of document?.volumes ?? []) {
-    const app = of(volume.appId)
-    apps.set(volume.appId, { ...app, volumes: [...app.volumes, volume] })
-  }
-  for (const instance of document?.instances ?? [])
-    apps.set(instance.appId, { ...of(instance.appId), instance })
-  return apps
-}
-
-const nothing: DesiredApp = { instance: undefined, volumes: [] }
-
-const claimsOf = (document: HostDesiredState | undefined) =>
-  (document?.instances ?? [])
-    .filter(wantsMachine)
-    .map(({ appId, config }) => ({ appId, memoryMib: config.resources.memoryMib }))
 
 interface Notes {
   readonly records: ReadonlyMap<AppId, AppRecord>
@@ -156,7 +136,7 @@ export const runHost = Effect.gen(function* () {
     (appId) =>
       apps.begin(
         appId,
-        desired.get(appId) ?? nothing,
+        desired.get(appId) ?? unnamed,
         { record: notes.records.get(appId), volumes: notes.volumes.get(appId) ?? [] },
         looked
       ),
@@ -170,7 +150,7 @@ export const runHost = Effect.gen(function* () {
     // First what the document wants in all, so that the order in which apps ask for memory does not matter.
     yield* host.memory.setClaims(claimsOf(accepted.document))
     const wanted = byApp(accepted.document)
-    yield* Effect.forEach(touched, (appId) => apps.tell(appId, wanted.get(appId) ?? nothing), {
+    yield* Effect.forEach(touched, (appId) => apps.tell(appId, wanted.get(appId) ?? unnamed), {
       discard: true
     })
     yield* changed

@@ -1,0 +1,7 @@
+/** The daemon: the reconciler on the layers that a configuration names. */
+import { Effect } from "effect"
+import { layerLive } from "../layers/live.ts"
+import type { HostConfig } from "../src/config/schema.ts"
+import { runHost } from "../src/reconcile/host.ts"
+
+export const runDaemon = (config: HostConfig) => runHost.pipe(Effect.provide(layerLive(config)))

@@ -1,0 +1,27 @@
+/** A document, taken apart by app. */
+import type { AppId, HostDesiredState } from "../document/schema.ts"
+import type { MemoryClaim } from "./admission.ts"
+import type { DesiredApp } from "./model.ts"
+import { wantsMachine } from "./plan.ts"
+
+/** What a document says of an app that it does not name. */
+export const unnamed: DesiredApp = { instance: undefined, volumes: [] }
+
+/** What the document says, app by app. */
+export const byApp = (document: HostDesiredState | undefined): Map<AppId, DesiredApp> => {
+  const apps = new Map<AppId, DesiredApp>()
+  const of = (appId: AppId): DesiredApp => apps.get(appId) ?? unnamed
+  for (const volume of document?.volumes ?? []) {
+    const app = of(volume.appId)
+    apps.set(volume.appId, { ...app, volumes: [...app.volumes, volume] })
+  }
+  for (const instance of document?.instances ?? [])
+    apps.set(instance.appId, { ...of(instance.appId), instance })
+  return apps
+}
+
+/** The memory of every app that the document wants up, in its order. */
+export const claimsOf = (document: HostDesiredState | undefined): ReadonlyArray<MemoryClaim> =>
+  (document?.instances ?? [])
+    .filter(wantsMachine)
+    .map(({ appId, config }) => ({ appId, memoryMib: config.resources.memoryMib }))
