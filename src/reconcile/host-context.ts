@@ -13,6 +13,8 @@ import { LayerImages } from "../services/LayerImages.ts"
 import { Network } from "../services/Network.ts"
 import { Proxy } from "../services/Proxy.ts"
 import { VolumeBackend } from "../services/VolumeBackend.ts"
+import { Measurements } from "./measurements.ts"
+import { type MeasuringLanes, makeMeasuringLanes } from "./measuring.ts"
 import { type MemoryLedger, makeMemoryLedger } from "./memory.ts"
 import type { HostLimits } from "./refusal.ts"
 import { HostSettings } from "./settings.ts"
@@ -42,6 +44,9 @@ export interface HostContext extends HostServices {
   /** What is counted on the way, for the metrics page. */
   readonly metrics: HostMetrics
   readonly memory: MemoryLedger
+  /** What is known of what each app uses. */
+  readonly measurements: Measurements
+  readonly measuringLanes: MeasuringLanes
   /** Runs a boot when `max_concurrent_vm_starts` allows it; `onWait` is told the limit when it does not yet. */
   readonly withStartPermit: <A, E, R>(
     boot: Effect.Effect<A, E, R>,
@@ -106,6 +111,8 @@ export const makeHostContext = Effect.fnUntraced(function* (onChange: Effect.Eff
     },
     metrics,
     memory: makeMemoryLedger(memoryMib),
+    measurements: new Measurements(),
+    measuringLanes: makeMeasuringLanes(),
     withStartPermit: startPermits(all.settings.maxConcurrentVmStarts),
     claimSlot,
     publish: (status) =>

@@ -10,6 +10,7 @@ import { runApp } from "./app.ts"
 import { byApp, claimsOf, unnamed } from "./desired-apps.ts"
 import { type DocumentInForce, documentFromNotes, watchDocument } from "./document-watch.ts"
 import { type HostContext, makeHostContext } from "./host-context.ts"
+import { loadMeters, runMetering } from "./metering.ts"
 import type { AppMessage, DesiredApp } from "./model.ts"
 import { runReporter } from "./reporting.ts"
 
@@ -123,6 +124,8 @@ export const runHost = Effect.gen(function* () {
 
   const apps = yield* makeApps(host)
   const desired = byApp(inForce?.document)
+  yield* loadMeters(host)
+  if (inForce !== undefined) host.measurements.keepOnly(new Set(desired.keys()))
   yield* host.memory.setClaims(claimsOf(inForce?.document))
   const known = new Set([...notes.records.keys(), ...notes.volumes.keys(), ...desired.keys()])
   let unseen = known.size
@@ -150,6 +153,7 @@ export const runHost = Effect.gen(function* () {
     // First what the document wants in all, so that the order in which apps ask for memory does not matter.
     yield* host.memory.setClaims(claimsOf(accepted.document))
     const wanted = byApp(accepted.document)
+    host.measurements.keepOnly(new Set(wanted.keys()))
     yield* Effect.forEach(touched, (appId) => apps.tell(appId, wanted.get(appId) ?? unnamed), {
       discard: true
     })
@@ -169,5 +173,8 @@ export const runHost = Effect.gen(function* () {
     allLooked,
     document: () => ({ inForce, refusal })
   })
-  yield* Effect.all([watching, reporting], { concurrency: "unbounded", discard: true })
+  yield* Effect.all([watching, reporting, runMetering(host, changed)], {
+    concurrency: "unbounded",
+    discard: true
+  })
 }).pipe(Effect.scoped)

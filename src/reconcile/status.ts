@@ -30,6 +30,8 @@ export interface VolumeStatus {
   readonly appId: AppId
   readonly state: "pending" | "ready" | "detached" | "deleted" | "failed"
   readonly sizeBytes: number
+  /** Whether it takes room on the host. */
+  readonly exists: boolean
   readonly message: string | undefined
 }
 
@@ -171,6 +173,7 @@ export const volumeStatuses = (model: AppModel): ReadonlyArray<VolumeStatus> => 
       appId: model.appId,
       state: volumeState(wanted, known),
       sizeBytes: known?.record?.sizeBytes ?? wanted?.sizeBytes ?? 0,
+      exists: known?.record?.state === "ready" || known?.record?.state === "deleting",
       message: volumeMessage(model, wanted, known)
     }
   })

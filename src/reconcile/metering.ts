@@ -1,0 +1,53 @@
+/**
+ * The clock of the meters: adds the time that passes, brings what is measured to the host's notes, and sees to it
+ * that new measurements are reported. It waits for no guest.
+ */
+import { Effect, Schedule } from "effect"
+import type { HostContext } from "./host-context.ts"
+
+const passEveryMs = 5_000
+const saveEveryMs = 20_000
+/** New measurements alone make no more reports than this. Meters that have only grown make none. */
+const reportEveryMs = 15_000
+
+const now = Effect.clockWith((clock) => clock.currentTimeMillis)
+
+/** Takes up what an earlier daemon has written down. */
+export const loadMeters = Effect.fnUntraced(function* ({ state, measurements }: HostContext) {
+  measurements.load(yield* state.meters)
+})
+
+/**
+ * Runs until it is interrupted, and writes down what is not written yet when the scope closes.
+ *
+ * @param onNews run when guests have been measured since the last time
+ */
+export const runMetering = Effect.fnUntraced(function* (host: HostContext, onNews: Effect.Effect<void>) {
+  const { state, measurements, statuses } = host
+  let complained = false
+
+  const pass = Effect.map(now, (at) => measurements.pass(statuses, at))
+
+  const save = Effect.gen(function* () {
+    const unsaved = measurements.unsaved
+    if (unsaved.records.length === 0 && unsaved.forgotten.length === 0) return
+    yield* state.saveMeters(unsaved.records, unsaved.forgotten)
+    measurements.saved(unsaved)
+    complained = false
+  }).pipe(
+    Effect.catchTag("HostStateError", (error) => {
+      if (complained) return Effect.void
+      complained = true
+      return Effect.logError(`${error.message}; the meters are kept in memory and written later`)
+    })
+  )
+
+  const report = Effect.suspend(() => (measurements.takeNews() ? onNews : Effect.void))
+
+  yield* Effect.addFinalizer(() => Effect.andThen(pass, save))
+  const every = <A>(effect: Effect.Effect<A>, ms: number) => Effect.repeat(effect, Schedule.spaced(ms))
+  yield* Effect.all([every(pass, passEveryMs), every(save, saveEveryMs), every(report, reportEveryMs)], {
+    concurrency: "unbounded",
+    discard: true
+  })
+})
