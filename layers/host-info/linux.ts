@@ -15,6 +15,12 @@ export class HostInfoUnreadable extends Schema.TaggedError<HostInfoUnreadable>()
   }
 }
 
+/** MemAvailable of `/proc/meminfo` in bytes; undefined when the text has none. */
+export const memAvailableBytes = (meminfo: string): number | undefined => {
+  const kib = /^MemAvailable:\s+(\d+) kB$/mu.exec(meminfo)?.[1]
+  return kib === undefined ? undefined : Number(kib) * 1024
+}
+
 export interface LinuxHostInfoOptions {
   /** Absolute; its filesystem is the one that is measured. */
   readonly stateDir: string
@@ -31,8 +37,8 @@ export const layerLinuxHostInfo = (options: LinuxHostInfoOptions) =>
   Layer.effect(
     HostInfo,
     Effect.gen(function* () {
-      const meminfo = yield* onFile("/proc/meminfo", () => fs.readFile("/proc/meminfo", "utf8"))
-      const memoryMib = memTotalMib(meminfo)
+      const meminfo = onFile("/proc/meminfo", () => fs.readFile("/proc/meminfo", "utf8"))
+      const memoryMib = memTotalMib(yield* meminfo)
       if (memoryMib === undefined)
         return yield* new HostInfoUnreadable({ reason: "/proc/meminfo has no MemTotal" })
 
@@ -48,6 +54,15 @@ export const layerLinuxHostInfo = (options: LinuxHostInfoOptions) =>
       return {
         vcpuCount: os.availableParallelism(),
         memoryMib,
+        memoryAvailableBytes: meminfo.pipe(
+          Effect.map(memAvailableBytes),
+          Effect.catch((problem) =>
+            Effect.as(
+              Effect.logWarning(`how much memory is available cannot be read now: ${problem.reason}`),
+              undefined
+            )
+          )
+        ),
         disk: statfs.pipe(
           Effect.tap((disk) =>
             Effect.sync(() => {

@@ -4,9 +4,10 @@
  * A reading that cannot be accepted changes nothing: the last good document stays in force and the report says
  * why. A document is written to the host's notes before anything acts on it.
  */
-import { Effect, Option, Result, Stream } from "effect"
+import { Clock, Effect, Option, Result, Stream } from "effect"
 import { decodeDocument } from "../document/decode.ts"
 import type { HostDesiredState } from "../document/schema.ts"
+import { type HostMetrics, type ReconcileTrigger, timed } from "../metrics/host-metrics.ts"
 import { type DocumentReading, DocumentSource } from "../services/DocumentSource.ts"
 import { HostState } from "../services/HostState.ts"
 
@@ -17,6 +18,7 @@ export interface DocumentInForce {
 }
 
 export interface DocumentWatchOptions {
+  readonly metrics: HostMetrics
   /** A document was accepted that differs from the one in force. */
   readonly onAccepted: (accepted: DocumentInForce) => Effect.Effect<void>
   /** Why the last reading was refused; undefined when it was fine. */
@@ -77,14 +79,21 @@ export const watchDocument = Effect.fnUntraced(function* (
     yield* options.onVerdict(sentence)
   })
 
-  const act = Effect.fnUntraced(function* (judgement: Judgement, reading: DocumentReading) {
+  /** Gives what the reading was to the host; nothing when it was of no use. */
+  const act = Effect.fnUntraced(function* (
+    judgement: Judgement,
+    reading: DocumentReading
+  ): Effect.fn.Return<ReconcileTrigger | undefined> {
     switch (judgement.kind) {
       case "nothing-new":
-        if (reading.kind === "absent") return
+        if (reading.kind === "absent") return undefined
         refused = undefined
-        return yield* options.onVerdict(undefined)
+        yield* options.onVerdict(undefined)
+        return "tick"
       case "refused":
-        return yield* refuse(judgement)
+        yield* options.metrics.documentUnreadable
+        yield* refuse(judgement)
+        return undefined
       case "accepted": {
         const { document, digest } = judgement.accepted
         const written = yield* Effect.result(
@@ -92,12 +101,14 @@ export const watchDocument = Effect.fnUntraced(function* (
         )
         // Not the document's fault: the same bytes are tried again at the next reading.
         if (Result.isFailure(written)) {
-          return yield* refuse({ kind: "refused", reason: written.failure.message, digest: undefined })
+          yield* refuse({ kind: "refused", reason: written.failure.message, digest: undefined })
+          return undefined
         }
         accepted = digest
         refused = undefined
         yield* options.onVerdict(undefined)
-        return yield* options.onAccepted(judgement.accepted)
+        yield* options.onAccepted(judgement.accepted)
+        return "change"
       }
     }
   })
@@ -107,8 +118,15 @@ export const watchDocument = Effect.fnUntraced(function* (
     if (judgement.kind !== "refused" || judgement === refused) return yield* act(judgement, reading)
     yield* Effect.sleep(secondLookMs)
     const second = yield* source.read
-    yield* act(judge(second), second)
+    return yield* act(judge(second), second)
   })
 
-  yield* Stream.runForEach(source.readings, look)
+  const take = Effect.fnUntraced(function* (reading: DocumentReading) {
+    const [seconds, trigger] = yield* timed(look(reading))
+    if (trigger !== undefined) {
+      yield* options.metrics.reconciled(trigger, seconds, yield* Clock.currentTimeMillis)
+    }
+  })
+
+  yield* Stream.runForEach(source.readings, take)
 })

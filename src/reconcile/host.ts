@@ -2,15 +2,18 @@
  * The host's fiber tree: what an earlier daemon left is taken up, the document is watched, every app has a fiber
  * of its own, and one writer reports.
  */
-import { Cause, Deferred, Effect, FiberMap, Queue, Schedule } from "effect"
+import { Cause, Clock, Deferred, Effect, FiberMap, Queue, Schedule } from "effect"
 import { difference } from "../document/difference.ts"
 import type { AppId } from "../document/schema.ts"
+import { timed } from "../metrics/host-metrics.ts"
 import type { AppRecord, VolumeRecord } from "../services/HostState.ts"
+import { MetricsPage } from "../services/MetricsPage.ts"
 import { runApp } from "./app.ts"
 import { byApp, claimsOf, unnamed } from "./desired-apps.ts"
 import { type DocumentInForce, documentFromNotes, watchDocument } from "./document-watch.ts"
 import { type HostContext, makeHostContext } from "./host-context.ts"
 import { loadMeters, runMetering } from "./metering.ts"
+import { metricsPage } from "./metrics-page.ts"
 import type { AppMessage, DesiredApp } from "./model.ts"
 import { runReporter } from "./reporting.ts"
 
@@ -134,6 +137,12 @@ export const runHost = Effect.gen(function* () {
     --unseen === 0 ? Effect.asVoid(Deferred.succeed(allLooked, undefined)) : Effect.void
   )
   if (known.size === 0) yield* Deferred.succeed(allLooked, undefined)
+  yield* timed(Deferred.await(allLooked)).pipe(
+    Effect.flatMap(([seconds]) =>
+      Effect.flatMap(Clock.currentTimeMillis, (at) => host.metrics.reconciled("restart", seconds, at))
+    ),
+    Effect.forkScoped
+  )
   yield* Effect.forEach(
     known,
     (appId) =>
@@ -166,13 +175,11 @@ export const runHost = Effect.gen(function* () {
       return news ? changed : Effect.void
     })
 
-  const watching = watchDocument(inForce, { onAccepted, onVerdict })
-  const reporting = runReporter({
-    host,
-    changes,
-    allLooked,
-    document: () => ({ inForce, refusal })
-  })
+  const told = { host, allLooked, document: () => ({ inForce, refusal }) }
+  const page = yield* MetricsPage
+  yield* page.offer(metricsPage(told))
+  const watching = watchDocument(inForce, { metrics: host.metrics, onAccepted, onVerdict })
+  const reporting = runReporter({ ...told, changes })
   yield* Effect.all([watching, reporting, runMetering(host, changed)], {
     concurrency: "unbounded",
     discard: true

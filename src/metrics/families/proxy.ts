@@ -1,0 +1,52 @@
+/** What comes for the apps over HTTP. */
+import { counter, type Family, gauge } from "../exposition.ts"
+import type { MetricsView } from "../view.ts"
+import { appLabel, perApp, valueOf } from "./samples.ts"
+
+const outcomeLabels = {
+  served: "served",
+  unreachable: "unreachable",
+  noSuchHost: "no_such_host",
+  wrongHost: "wrong_host",
+  refused: "refused"
+} as const
+const outcomes = Object.entries(outcomeLabels) as ReadonlyArray<
+  [keyof typeof outcomeLabels, (typeof outcomeLabels)[keyof typeof outcomeLabels]]
+>
+const classes = [1, 2, 3, 4, 5] as const
+
+export const proxyFamilies: ReadonlyArray<Family<MetricsView>> = [
+  counter(
+    "nibrunner_proxy_requests_total",
+    "Requests by what became of them: served by an app, whatever its status; unreachable: 502; no_such_host: 404; wrong_host: 421; refused: not a request that can be forwarded, or 503.",
+    { outcome: Object.values(outcomeLabels) },
+    ({ traffic }, put) => {
+      for (const [key, label] of outcomes) put(`outcome="${label}"`, traffic.outcomes[key])
+    }
+  ),
+  gauge(
+    "nibrunner_proxy_requests_in_flight",
+    "Requests between their routing and the end of both bodies, and upgraded connections, over all apps.",
+    {},
+    ({ traffic }, put) => {
+      let open = 0
+      for (const app of traffic.apps.values()) open += app.open
+      put("", open)
+    }
+  ),
+  counter(
+    "nibrunner_app_requests_total",
+    "Answers of the app by the class of their status.",
+    { app: appLabel, class: classes.map((digit) => `${digit}xx`) },
+    perApp(({ label, traffic }, put) => {
+      if (traffic === undefined) return
+      for (const digit of classes) put(`${label},class="${digit}xx"`, traffic.answers[digit])
+    })
+  ),
+  gauge(
+    "nibrunner_app_requests_open",
+    "Requests for the app that are open: until the last byte of both bodies, or until an upgraded connection closes.",
+    { app: appLabel },
+    valueOf(({ traffic }) => traffic?.open)
+  )
+]

@@ -1,0 +1,36 @@
+/** The host as it is at this moment: what the report and the metrics page are both made of. */
+import { Clock, Deferred, Effect } from "effect"
+import type { HostStatus } from "../report/build.ts"
+import type { DocumentInForce } from "./document-watch.ts"
+import type { HostContext } from "./host-context.ts"
+
+export interface HostStatusOptions {
+  readonly host: HostContext
+  /** Done when every app that the daemon found at its start was looked at once. */
+  readonly allLooked: Deferred.Deferred<void>
+  readonly document: () => {
+    readonly inForce: DocumentInForce | undefined
+    readonly refusal: string | undefined
+  }
+}
+
+export const hostStatus = ({ host, allLooked, document }: HostStatusOptions): Effect.Effect<HostStatus> =>
+  Effect.gen(function* () {
+    return {
+      now: yield* Clock.currentTimeMillis,
+      ready: yield* Deferred.isDone(allLooked),
+      ...document(),
+      vcpuCount: host.info.vcpuCount,
+      memoryMib: host.limits.memoryMib,
+      heldMemoryMib: yield* host.memory.held,
+      disk: yield* host.info.disk,
+      versions: {
+        ...host.settings.versions,
+        guestImage: host.guestImage.version,
+        hypervisor: host.hypervisor.version
+      },
+      storagePrefix: host.settings.storagePrefix,
+      apps: host.statuses,
+      measured: (appId) => host.measurements.of(appId)
+    }
+  })
