@@ -3,13 +3,17 @@
 import { httpPortOfSlot } from "../config/ports.ts"
 import type { AppId, DesiredCheckpoint, DesiredExport, HostDesiredState, HostId } from "../document/schema.ts"
 import { slotAddresses } from "../network/addresses.ts"
+import type { AppMeasurements, Compute, VolumeUsage } from "../reconcile/measurements.ts"
 import type { AppStatus, InstanceStatus, VolumeStatus } from "../reconcile/status.ts"
 import {
   type CheckpointReport,
   type ExportReport,
   type HostReport,
+  type InstanceCompute,
+  type InstanceMeters,
   type InstanceReport,
   MAX_MESSAGE,
+  type VolumeUsage as ReportedUsage,
   type VolumeReport
 } from "./schema.ts"
 
@@ -27,6 +31,8 @@ export interface HostStatus {
   readonly versions: HostReport["versions"]
   readonly storagePrefix: string
   readonly apps: ReadonlyMap<AppId, AppStatus>
+  /** What is known of what an app uses; undefined for one that the document does not name. */
+  readonly measured: (appId: AppId) => AppMeasurements | undefined
 }
 
 /** What a host is called before the first document has named it. */
@@ -44,7 +50,34 @@ const time = (ms: number): string => new Date(ms).toISOString()
 const known = <const Key extends string, A>(key: Key, value: A | undefined): { readonly [K in Key]?: A } =>
   value === undefined ? {} : ({ [key]: value } as { readonly [K in Key]: A })
 
-const instanceReport = (appId: AppId, status: InstanceStatus): InstanceReport => ({
+const computeReport = (compute: Compute): InstanceCompute => ({
+  memoryTotalBytes: compute.memoryTotalBytes,
+  memoryUsedBytes: compute.memoryUsedBytes,
+  ...known("cpuShare", compute.cpuShare === undefined ? undefined : Number(compute.cpuShare.toFixed(4))),
+  measuredAt: time(compute.measuredAt)
+})
+
+const metersReport = (meters: AppMeasurements["meters"]): InstanceMeters => ({
+  runningMs: Math.floor(meters.runningMs),
+  idleMs: Math.floor(meters.idleMs),
+  cpuMs: Math.floor(meters.cpuMs),
+  rxBytes: Math.floor(meters.rxBytes),
+  txBytes: Math.floor(meters.txBytes),
+  diskProvisionedMibSeconds: Math.floor(meters.diskProvisionedMibSeconds),
+  diskUsedMibSeconds: Math.floor(meters.diskUsedMibSeconds)
+})
+
+const usageReport = ({ totalBytes, usedBytes, measuredAt }: VolumeUsage): ReportedUsage => ({
+  totalBytes,
+  usedBytes,
+  measuredAt: time(measuredAt)
+})
+
+const instanceReport = (
+  appId: AppId,
+  status: InstanceStatus,
+  measured: AppMeasurements | undefined
+): InstanceReport => ({
   appId,
   deploymentId: status.deploymentId,
   state: status.state,
@@ -62,15 +95,22 @@ const instanceReport = (appId: AppId, status: InstanceStatus): InstanceReport =>
   ...known("convergedAt", status.convergedAt === undefined ? undefined : time(status.convergedAt)),
   ...known("lastHealthyAt", status.lastHealthyAt === undefined ? undefined : time(status.lastHealthyAt)),
   ...known("lastExitCode", status.lastExitCode),
+  ...known("compute", measured?.compute === undefined ? undefined : computeReport(measured.compute)),
+  ...known("meters", measured === undefined ? undefined : metersReport(measured.meters)),
   ...known("message", status.message === undefined ? undefined : clip(status.message))
 })
 
-const volumeReport = (status: VolumeStatus, storagePrefix: string): VolumeReport => ({
+const volumeReport = (
+  status: VolumeStatus,
+  storagePrefix: string,
+  usage: VolumeUsage | undefined
+): VolumeReport => ({
   volumeId: status.volumeId,
   appId: status.appId,
   state: status.state,
   sizeBytes: status.sizeBytes,
   storagePrefix,
+  ...known("usage", usage === undefined || !status.exists ? undefined : usageReport(usage)),
   ...known("message", status.message === undefined ? undefined : clip(status.message))
 })
 
@@ -93,7 +133,10 @@ const exportReport = ({ exportId }: DesiredExport): ExportReport => ({
 
 export const buildReport = (host: HostStatus): HostReport => {
   const document = host.inForce?.document
-  const apps = [...host.apps.values()]
+  const apps = Array.from(host.apps.values(), (status) => ({
+    ...status,
+    measured: host.measured(status.appId)
+  }))
   const vcpus = apps.reduce((sum, { instance }) => sum + (instance?.vcpuCount ?? 0), 0)
   const present = <A extends { readonly desiredState: string }>(items: ReadonlyArray<A> | undefined) =>
     (items ?? []).filter(({ desiredState }) => desiredState === "present")
@@ -108,9 +151,17 @@ export const buildReport = (host: HostStatus): HostReport => {
       cacheBytes: Math.min(host.disk.totalBytes, host.disk.availableBytes)
     },
     versions: host.versions,
-    volumes: apps.flatMap(({ volumes }) => volumes.map((volume) => volumeReport(volume, host.storagePrefix))),
-    instances: apps.flatMap(({ appId, instance }) =>
-      instance === undefined ? [] : [instanceReport(appId, instance)]
+    volumes: apps.flatMap(({ volumes, measured }) =>
+      volumes.map((volume) =>
+        volumeReport(
+          volume,
+          host.storagePrefix,
+          measured?.volumes.find(({ volumeId }) => volumeId === volume.volumeId)
+        )
+      )
+    ),
+    instances: apps.flatMap(({ appId, instance, measured }) =>
+      instance === undefined ? [] : [instanceReport(appId, instance, measured)]
     ),
     checkpoints: present(document?.checkpoints).map(checkpointReport),
     exports: present(document?.exports).map(exportReport),

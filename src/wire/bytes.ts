@@ -134,11 +134,9 @@ export class FieldReader {
   string(): string {
     const bytes = this.raw(this.u32())
     if (bytes.includes(0)) throw this.malformed("holds a NUL character")
-    try {
-      return strictDecoder.decode(bytes)
-    } catch {
-      throw this.malformed("holds text that is not UTF-8")
-    }
+    const text = Result.try(() => strictDecoder.decode(bytes))
+    if (Result.isFailure(text)) throw this.malformed("holds text that is not UTF-8")
+    return text.success
   }
   /** A sentence by the guest, made harmless: invalid UTF-8 and control characters become U+FFFD. */
   sentence(maxBytes: number): string {
