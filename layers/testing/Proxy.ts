@@ -1,14 +1,27 @@
 /** A proxy in memory: it keeps the routes, and answers requests that a test makes up. */
-import { Deferred, Effect, Layer } from "effect"
+import { Deferred, Effect, FiberSet, Layer } from "effect"
 import type { AppId } from "../../src/document/schema.ts"
-import { type AppRoute, Proxy, type ProxyOutcomes } from "../../src/services/Proxy.ts"
+import {
+  type AppRoute,
+  type AppTraffic,
+  type AsleepTarget,
+  Proxy,
+  type ProxyOutcomes,
+  type UnavailableTarget,
+  type UpTarget
+} from "../../src/services/Proxy.ts"
 
 /** What a caller gets. */
 export type MemoryAnswer =
   /** The app's own answer, from this address. */
   | { readonly kind: "app"; readonly appId: AppId; readonly host: string; readonly port: number }
   /** One that the proxy gives itself. */
-  | { readonly kind: "proxy"; readonly status: 404 | 502 | 503; readonly reason: string }
+  | {
+      readonly kind: "proxy"
+      readonly status: 404 | 502 | 503
+      readonly reason: string
+      readonly retryAfter?: number | undefined
+    }
 
 /** A request that the app has not answered yet. */
 export interface MemoryRequest {
@@ -26,10 +39,17 @@ interface Waiter {
   readonly found: Deferred.Deferred<void>
 }
 
-interface Counts {
-  open: number
-  routed: number
-  readonly answers: { 1: number; 2: number; 3: number; 4: number; 5: number }
+type Counts = {
+  -readonly [count in "open" | "held" | "arrivals" | "routed" | "refused" | "unreachable"]: number
+} & { readonly answers: { 1: number; 2: number; 3: number; 4: number; 5: number } }
+
+type Woken = Deferred.Deferred<UpTarget | UnavailableTarget>
+
+/** What waits for one sleeping app. */
+interface Sleep {
+  readonly wake: AsleepTarget["wake"]
+  readonly held: Set<Woken>
+  running: boolean
 }
 
 /** What outlives the layer: the test reads and scripts it. */
@@ -43,6 +63,9 @@ export interface ProxyWorld {
   readonly outcomes: { -readonly [outcome in keyof ProxyOutcomes]: number }
   readonly traffic: Map<AppId, Counts>
   readonly waiters: Set<Waiter>
+  readonly sleeps: Map<AppId, Sleep>
+  /** Where wakes run: the scope of the layer that was made last. */
+  fork: ((wake: Effect.Effect<void>) => void) | undefined
 }
 
 export const makeProxyWorld = (): ProxyWorld => ({
@@ -51,7 +74,9 @@ export const makeProxyWorld = (): ProxyWorld => ({
   deaf: new Set(),
   outcomes: { served: 0, noSuchHost: 0, wrongHost: 0, refused: 0, unreachable: 0 },
   traffic: new Map(),
-  waiters: new Set()
+  waiters: new Set(),
+  sleeps: new Map(),
+  fork: undefined
 })
 
 /** Waits until the app's route, undefined when it has none, satisfies the predicate. Waits for ever. */
@@ -67,61 +92,189 @@ export const awaitRoute = (
     return Deferred.await(waiter.found).pipe(Effect.ensuring(Effect.sync(() => world.waiters.delete(waiter))))
   })
 
-/** Begins a request; one that reaches an app stays open until it is finished. */
+/**
+ * Begins a request; one that reaches an app stays open until it is finished. While the app sleeps this waits; interrupted,
+ * it is a caller that leaves.
+ */
 export const openRequest = (world: ProxyWorld, address: MemoryAddress): Effect.Effect<MemoryRequest> =>
-  Effect.sync(() => {
+  Effect.suspend(() => {
     const route = findRoute(world, address)
-    if (route === undefined) return refused(world, "noSuchHost", 404, "no app here has this address")
-    const { target } = route
-    if (target.kind === "unavailable") return refused(world, "refused", 503, target.reason)
+    if (route === undefined) {
+      world.outcomes.noSuchHost++
+      return Effect.succeed(answered({ kind: "proxy", status: 404, reason: "no app here has this address" }))
+    }
     const counts = countsOf(world, route.appId)
+    counts.arrivals++
+    const { target } = route
+    if (target.kind === "unavailable") return Effect.succeed(unavailable(world, counts, target))
     counts.routed++
-    if (world.deaf.has(`${target.host}:${target.port}`)) {
-      return refused(world, "unreachable", 502, "the app does not accept connections")
-    }
     counts.open++
-    let finished = false
-    return {
-      answer: { kind: "app", appId: route.appId, host: target.host, port: target.port },
-      finish: Effect.sync(() => {
-        if (finished) return
-        finished = true
-        counts.open--
-        counts.answers[2]++
-        world.outcomes.served++
-        forgetIfQuiet(world, route.appId)
-      })
+    const close = () => {
+      counts.open--
+      forgetIfQuiet(world, route.appId)
     }
+    const awake = target.kind === "up" ? Effect.succeed(target) : held(world, route.appId, counts)
+    return awake.pipe(
+      Effect.map((woken) => {
+        if (woken.kind === "up") return forwarded(world, route.appId, counts, woken, close)
+        close()
+        return unavailable(world, counts, woken)
+      }),
+      Effect.onInterrupt(() => Effect.sync(close))
+    )
   })
+
+const answered = (answer: MemoryAnswer): MemoryRequest => ({ answer, finish: Effect.void })
+
+const unavailable = (
+  world: ProxyWorld,
+  counts: Counts,
+  { reason, retryAfter }: UnavailableTarget
+): MemoryRequest => {
+  world.outcomes.refused++
+  counts.refused++
+  return answered({ kind: "proxy", status: 503, reason, retryAfter })
+}
+
+const forwarded = (
+  world: ProxyWorld,
+  appId: AppId,
+  counts: Counts,
+  { host, port }: UpTarget,
+  close: () => void
+): MemoryRequest => {
+  if (world.deaf.has(`${host}:${port}`)) {
+    close()
+    world.outcomes.unreachable++
+    counts.unreachable++
+    return answered({ kind: "proxy", status: 502, reason: "the app does not accept connections" })
+  }
+  let finished = false
+  return {
+    answer: { kind: "app", appId, host, port },
+    finish: Effect.sync(() => {
+      if (finished) return
+      finished = true
+      counts.answers[2]++
+      world.outcomes.served++
+      close()
+    })
+  }
+}
+
+/** Waits for the app's wake, which it begins when no other has. */
+const held = (world: ProxyWorld, appId: AppId, counts: Counts): Effect.Effect<UpTarget | UnavailableTarget> =>
+  Effect.suspend(() => {
+    const woken: Woken = Deferred.makeUnsafe()
+    counts.held++
+    world.sleeps.get(appId)?.held.add(woken)
+    ask(world, appId)
+    return Deferred.await(woken).pipe(
+      Effect.ensuring(
+        Effect.sync(() => {
+          counts.held--
+          world.sleeps.get(appId)?.held.delete(woken)
+        })
+      )
+    )
+  })
+
+const NOT_WOKEN: UnavailableTarget = { kind: "unavailable", reason: "the app could not be woken" }
+
+const ask = (world: ProxyWorld, appId: AppId): void => {
+  const sleep = world.sleeps.get(appId)
+  if (sleep === undefined || sleep.running || sleep.held.size === 0) return
+  sleep.running = true
+  world.fork?.(
+    Effect.map(
+      Effect.catchCause(sleep.wake, () => Effect.succeed(NOT_WOKEN)),
+      (target) => {
+        sleep.running = false
+        const route = world.routes.get(appId)
+        if (world.sleeps.get(appId) !== sleep || route === undefined) return
+        if (target.kind === "up") putRoute(world, { ...route, target })
+        else release(sleep, target)
+      }
+    )
+  )
+}
+
+const release = (sleep: Sleep | undefined, target: UpTarget | UnavailableTarget): void => {
+  for (const woken of sleep?.held ?? []) Deferred.doneUnsafe(woken, Effect.succeed(target))
+  sleep?.held.clear()
+}
+
+/** Puts the target in force for what is held. */
+const setTarget = (world: ProxyWorld, appId: AppId, target: AppRoute["target"]): void => {
+  const before = world.sleeps.get(appId)
+  if (target.kind !== "asleep") {
+    world.sleeps.delete(appId)
+    release(before, target)
+  } else if (before?.wake !== target.wake) {
+    world.sleeps.set(appId, { wake: target.wake, held: before?.held ?? new Set(), running: false })
+    ask(world, appId)
+  }
+}
+
+const putRoute = (world: ProxyWorld, route: AppRoute): void => {
+  for (const other of world.routes.values()) {
+    const hostnames = other.hostnames.filter((hostname) => !route.hostnames.includes(hostname))
+    world.routes.set(other.appId, { ...other, hostnames })
+  }
+  world.routes.set(route.appId, route)
+  countsOf(world, route.appId)
+  setTarget(world, route.appId, route.target)
+  changed(world, route.appId, route)
+}
 
 /** Makes a request that the app answers at once. */
 export const request = (world: ProxyWorld, address: MemoryAddress): Effect.Effect<MemoryAnswer> =>
   Effect.flatMap(openRequest(world, address), ({ answer, finish }) => Effect.as(finish, answer))
 
+/** Wakes run in the layer's scope. */
 export const layerProxyMemory = (world: ProxyWorld) =>
-  Layer.succeed(Proxy, {
-    setRoute: (route) =>
-      Effect.sync(() => {
-        for (const other of world.routes.values()) {
-          const hostnames = other.hostnames.filter((hostname) => !route.hostnames.includes(hostname))
-          world.routes.set(other.appId, { ...other, hostnames })
-        }
-        world.routes.set(route.appId, route)
-        countsOf(world, route.appId)
-        changed(world, route.appId, route)
-      }),
-    removeRoute: (appId) =>
-      Effect.sync(() => {
-        world.routes.delete(appId)
-        forgetIfQuiet(world, appId)
-        changed(world, appId, undefined)
-      }),
-    traffic: Effect.sync(() => ({
-      outcomes: { ...world.outcomes },
-      apps: new Map([...world.traffic].map(([appId, counts]) => [appId, structuredClone(counts)]))
-    })),
-    address: { host: "127.0.0.1", port: 80 }
-  })
+  Layer.effect(
+    Proxy,
+    Effect.gen(function* () {
+      const wakes = yield* FiberSet.make<void>()
+      const fork = yield* FiberSet.runtime(wakes)()
+      world.fork = (wake) => void fork(wake)
+      return {
+        setRoute: (route) => Effect.sync(() => putRoute(world, route)),
+        removeRoute: (appId) =>
+          Effect.sync(() => {
+            world.routes.delete(appId)
+            setTarget(world, appId, { kind: "unavailable", reason: "the app was removed" })
+            forgetIfQuiet(world, appId)
+            changed(world, appId, undefined)
+          }),
+        traffic: Effect.sync(() => ({
+          outcomes: { ...world.outcomes },
+          handshakes: { completed: 0, failed: 0, timedOut: 0 },
+          apps: new Map([...world.traffic].map(([appId, counts]) => [appId, trafficOf(counts)]))
+        })),
+        address: { host: "127.0.0.1", port: 80 }
+      }
+    })
+  )
+
+const noRaw = {
+  open: 0,
+  relayed: 0,
+  down: 0,
+  wakeRefused: 0,
+  notTaken: 0,
+  bytesIn: 0,
+  bytesOut: 0,
+  dropped: 0
+}
+
+const trafficOf = (counts: Counts): AppTraffic => ({
+  ...counts,
+  answers: { ...counts.answers },
+  tcp: noRaw,
+  udp: noRaw
+})
 
 const findRoute = (world: ProxyWorld, address: MemoryAddress): AppRoute | undefined =>
   [...world.routes.values()].find((route) =>
@@ -130,18 +283,16 @@ const findRoute = (world: ProxyWorld, address: MemoryAddress): AppRoute | undefi
       : route.hostPort === address.hostPort
   )
 
-const refused = (
-  world: ProxyWorld,
-  outcome: keyof ProxyOutcomes,
-  status: 404 | 502 | 503,
-  reason: string
-): MemoryRequest => {
-  world.outcomes[outcome]++
-  return { answer: { kind: "proxy", status, reason }, finish: Effect.void }
-}
-
 const countsOf = (world: ProxyWorld, appId: AppId): Counts => {
-  const counts = world.traffic.get(appId) ?? { open: 0, routed: 0, answers: { 1: 0, 2: 0, 3: 0, 4: 0, 5: 0 } }
+  const counts = world.traffic.get(appId) ?? {
+    open: 0,
+    held: 0,
+    arrivals: 0,
+    routed: 0,
+    refused: 0,
+    unreachable: 0,
+    answers: { 1: 0, 2: 0, 3: 0, 4: 0, 5: 0 }
+  }
   world.traffic.set(appId, counts)
   return counts
 }

@@ -1,11 +1,19 @@
 /** What every proxy must do. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, type Layer, type Scope } from "effect"
+import { Deferred, Effect, Fiber, type Layer, Ref, type Scope } from "effect"
 import { AppId } from "../../src/document/schema.ts"
-import { Proxy, type RouteTarget } from "../../src/services/Proxy.ts"
+import {
+  type AsleepTarget,
+  Proxy,
+  type RouteTarget,
+  type UnavailableTarget,
+  type UpTarget
+} from "../../src/services/Proxy.ts"
 
 /** What a caller gets: the name of the app that answered, or the proxy's own status and sentence. */
-export type ProxyAnswer = { readonly app: string } | { readonly status: number; readonly reason: string }
+export type ProxyAnswer =
+  | { readonly app: string }
+  | { readonly status: number; readonly reason: string; readonly retryAfter?: number | undefined }
 
 export type ProxyAddress = { readonly hostname: string } | { readonly hostPort: number }
 
@@ -18,15 +26,34 @@ export interface HeldRequest {
 export interface ProxyHarness {
   readonly layer: Layer.Layer<Proxy, unknown>
   /** A target whose answers carry the name. */
-  readonly target: (name: string) => Effect.Effect<RouteTarget, never, Scope.Scope>
+  readonly target: (name: string) => Effect.Effect<UpTarget, never, Scope.Scope>
   /** A target where nothing listens. */
   readonly deafTarget: RouteTarget
   /** A port that is free on this machine. */
   readonly freePort: Effect.Effect<number>
+  /** Interrupted, it is a caller that leaves. */
   readonly ask: (address: ProxyAddress) => Effect.Effect<ProxyAnswer, never, Proxy>
   /** A request whose answer the app keeps back. Succeeds when the app has it. */
   readonly hold: (address: ProxyAddress) => Effect.Effect<HeldRequest, never, Proxy | Scope.Scope>
 }
+
+/** An app that sleeps until the test has decided what its wake gives. */
+const sleeper = Effect.gen(function* () {
+  const asked = yield* Ref.make(0)
+  const outcome = yield* Deferred.make<UpTarget | UnavailableTarget>()
+  const target: AsleepTarget = {
+    kind: "asleep",
+    wake: Effect.andThen(
+      Ref.update(asked, (count) => count + 1),
+      Deferred.await(outcome)
+    )
+  }
+  return {
+    target,
+    asked: Ref.get(asked),
+    wakes: (to: UpTarget | UnavailableTarget) => Deferred.succeed(outcome, to)
+  }
+})
 
 const one = AppId.make("one")
 const two = AppId.make("two")
@@ -152,10 +179,14 @@ export const proxyConformance = (name: string, make: Effect.Effect<ProxyHarness,
           refused: 1,
           unreachable: 1
         })
-        assert.deepStrictEqual(apps.get(one), {
+        assert.deepInclude(apps.get(one), {
           open: 0,
+          held: 0,
+          arrivals: 4,
           routed: 3,
-          answers: { 1: 0, 2: 2, 3: 0, 4: 0, 5: 0 }
+          answers: { 1: 0, 2: 2, 3: 0, 4: 0, 5: 0 },
+          refused: 1,
+          unreachable: 1
         })
       }))
 
@@ -175,5 +206,155 @@ export const proxyConformance = (name: string, make: Effect.Effect<ProxyHarness,
         assert.strictEqual(yield* open(proxy, one), 1)
         assert.deepStrictEqual(yield* second.finish, { app: "one" })
         assert.isUndefined(yield* open(proxy, one))
+      }))
+
+    /** Waits until the app has so many requests that wait for its wake. */
+    const untilHeld = (proxy: Proxy["Service"], appId: AppId, count: number) =>
+      Effect.map(proxy.traffic, ({ apps }) => apps.get(appId)).pipe(
+        Effect.tap((app) => (app?.held === count ? Effect.void : Effect.sleep(5))),
+        Effect.repeat({ until: (app) => app?.held === count }),
+        Effect.timeout("40 seconds")
+      )
+
+    const callers = (count: number, call: Effect.Effect<ProxyAnswer, never, Proxy>) =>
+      Effect.all(
+        Array.from({ length: count }, () => call),
+        { concurrency: "unbounded" }
+      )
+
+    test("wakes an app that sleeps once for all who ask, and each of them is answered by it", ({
+      target,
+      ask
+    }, proxy) =>
+      Effect.gen(function* () {
+        const sleep = yield* sleeper
+        yield* proxy.setRoute({ appId: one, hostnames: ["a.test", "b.test"], target: sleep.target })
+        assert.strictEqual(yield* sleep.asked, 0)
+        const first = yield* Effect.forkScoped(callers(16, ask({ hostname: "a.test" })))
+        const second = yield* Effect.forkScoped(callers(16, ask({ hostname: "b.test" })))
+        yield* untilHeld(proxy, one, 32)
+        assert.include((yield* proxy.traffic).apps.get(one), { open: 32, held: 32, arrivals: 32, routed: 32 })
+        assert.strictEqual(yield* sleep.asked, 1)
+        yield* sleep.wakes(yield* target("woken"))
+        const answers = [...(yield* Fiber.join(first)), ...(yield* Fiber.join(second))]
+        assert.deepStrictEqual(
+          answers,
+          Array.from({ length: 32 }, () => ({ app: "woken" }))
+        )
+        assert.deepStrictEqual(yield* ask({ hostname: "a.test" }), { app: "woken" })
+        assert.strictEqual(yield* sleep.asked, 1)
+        assert.include((yield* proxy.traffic).apps.get(one), { open: 0, held: 0 })
+      }))
+
+    test("answers 503 with the reason when an app cannot be woken, and asks again for the next one", ({
+      ask
+    }, proxy) =>
+      Effect.gen(function* () {
+        const reason = "this host lacks 12 MiB of memory for the app"
+        let asked = 0
+        const wake = Effect.sync(() => {
+          asked++
+          return { kind: "unavailable", reason, retryAfter: 7 } as const
+        })
+        yield* proxy.setRoute({ appId: one, hostnames: ["a.test"], target: { kind: "asleep", wake } })
+        for (let time = 1; time <= 3; time++) {
+          assert.deepStrictEqual(yield* ask({ hostname: "a.test" }), { status: 503, reason, retryAfter: 7 })
+          assert.strictEqual(asked, time)
+        }
+        assert.include((yield* proxy.traffic).apps.get(one), { open: 0, routed: 3, refused: 3 })
+        assert.strictEqual((yield* proxy.traffic).outcomes.refused, 3)
+      }))
+
+    test("answers 503 when a wake ends in a defect", ({ ask }, proxy) =>
+      Effect.gen(function* () {
+        const wake = Effect.die(new Error("a defect that the test makes"))
+        yield* proxy.setRoute({ appId: one, hostnames: ["a.test"], target: { kind: "asleep", wake } })
+        assert.include(yield* ask({ hostname: "a.test" }), { status: 503 })
+      }))
+
+    test("forgets a caller that leaves before the app is awake, and wakes it for the others", ({
+      target,
+      ask
+    }, proxy) =>
+      Effect.gen(function* () {
+        const sleep = yield* sleeper
+        yield* proxy.setRoute({ appId: one, hostnames: ["a.test"], target: sleep.target })
+        const patient = yield* Effect.forkScoped(ask({ hostname: "a.test" }))
+        yield* untilHeld(proxy, one, 1)
+        const impatient = yield* Effect.forkScoped(callers(3, ask({ hostname: "a.test" })))
+        yield* untilHeld(proxy, one, 4)
+        yield* Fiber.interrupt(impatient)
+        yield* untilHeld(proxy, one, 1)
+        yield* sleep.wakes(yield* target("woken"))
+        assert.deepStrictEqual(yield* Fiber.join(patient), { app: "woken" })
+        assert.strictEqual(yield* sleep.asked, 1)
+        assert.include((yield* proxy.traffic).apps.get(one), { open: 0, routed: 4 })
+      }))
+
+    test("goes on with a wake that nobody waits for any more: who comes later joins it", ({
+      target,
+      ask
+    }, proxy) =>
+      Effect.gen(function* () {
+        const sleep = yield* sleeper
+        yield* proxy.setRoute({ appId: one, hostnames: ["a.test"], target: sleep.target })
+        const impatient = yield* Effect.forkScoped(ask({ hostname: "a.test" }))
+        yield* untilHeld(proxy, one, 1)
+        yield* Fiber.interrupt(impatient)
+        yield* untilHeld(proxy, one, 0)
+        const later = yield* Effect.forkScoped(ask({ hostname: "a.test" }))
+        yield* untilHeld(proxy, one, 1)
+        yield* sleep.wakes(yield* target("woken"))
+        assert.deepStrictEqual(yield* Fiber.join(later), { app: "woken" })
+        assert.strictEqual(yield* sleep.asked, 1)
+      }))
+
+    test("lets a route that is set during a wake go before what the wake gives", ({ target, ask }, proxy) =>
+      Effect.gen(function* () {
+        const sleep = yield* sleeper
+        const route = { appId: one, hostnames: ["a.test"] }
+        const held = Effect.forkScoped(ask({ hostname: "a.test" }))
+
+        yield* proxy.setRoute({ ...route, target: sleep.target })
+        const toUp = yield* held
+        yield* untilHeld(proxy, one, 1)
+        yield* proxy.setRoute({ ...route, target: yield* target("set") })
+        assert.deepStrictEqual(yield* Fiber.join(toUp), { app: "set" })
+        yield* sleep.wakes(yield* target("woken"))
+        assert.deepStrictEqual(yield* ask({ hostname: "a.test" }), { app: "set" })
+
+        const second = yield* sleeper
+        yield* proxy.setRoute({ ...route, target: second.target })
+        const toUnavailable = yield* held
+        yield* untilHeld(proxy, one, 1)
+        yield* proxy.setRoute({ ...route, target: { kind: "unavailable", reason: "it stops" } })
+        assert.include(yield* Fiber.join(toUnavailable), { status: 503, reason: "it stops" })
+
+        yield* proxy.setRoute({ ...route, target: second.target })
+        const toRemoved = yield* held
+        yield* untilHeld(proxy, one, 1)
+        yield* proxy.removeRoute(one)
+        assert.include(yield* Fiber.join(toRemoved), { status: 503 })
+        assert.isUndefined(yield* open(proxy, one))
+      }))
+
+    test("keeps a wake when the route is set again with it, and runs another when it is set with another", ({
+      target,
+      ask
+    }, proxy) =>
+      Effect.gen(function* () {
+        const [first, second] = [yield* sleeper, yield* sleeper]
+        yield* proxy.setRoute({ appId: one, hostnames: ["a.test"], target: first.target })
+        const held = yield* Effect.forkScoped(ask({ hostname: "a.test" }))
+        yield* untilHeld(proxy, one, 1)
+        yield* proxy.setRoute({ appId: one, hostnames: ["a.test", "b.test"], target: { ...first.target } })
+        assert.strictEqual(yield* first.asked, 1)
+        yield* proxy.setRoute({ appId: one, hostnames: ["b.test"], target: second.target })
+        yield* first.wakes(yield* target("first"))
+        yield* Effect.yieldNow
+        assert.include((yield* proxy.traffic).apps.get(one), { held: 1 })
+        yield* second.wakes(yield* target("second"))
+        assert.deepStrictEqual(yield* Fiber.join(held), { app: "second" })
+        assert.deepStrictEqual([yield* first.asked, yield* second.asked], [1, 1])
       }))
   })

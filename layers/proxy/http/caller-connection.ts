@@ -4,6 +4,7 @@
  */
 import type { Socket } from "node:net"
 import { adopt } from "./accept.ts"
+import { type Addressee, admit, isAdmitted, type Refused } from "./admission.ts"
 import { BodyReader, type Framing, MALFORMED } from "./body.ts"
 import { type Caller, Exchange, putContent } from "./exchange.ts"
 import { CHUNKED } from "./framing.ts"
@@ -11,27 +12,20 @@ import { COMPLETE, HeadReader, INCOMPLETE } from "./head.ts"
 import { MAX_LINGER_BYTES, type Timeouts } from "./limits.ts"
 import { ownAnswer } from "./own-answers.ts"
 import { type Peer, RequestHead } from "./request.ts"
-import type { App, Outcome, Routes } from "./routes.ts"
 import { NEVER, type Sweep } from "./sweep.ts"
 import { keepable, type OnDefect, Wire } from "./wire.ts"
 
 /** What the connections of one listener share. */
-export interface ListenerContext {
+export interface ListenerContext extends Addressee {
   readonly sweep: Sweep
   readonly timeouts: Timeouts
   readonly onDefect: OnDefect
-  readonly routes: Routes
   readonly connections: Set<CallerConnection>
-  /** The app that a request with this hostname (lowercase) is for. */
-  readonly find: (hostname: string) => App | undefined
 }
 
 /** Shared by all connections, and taken over by one while the head that it reads is incomplete. */
 let spareReader = new HeadReader("request")
 const requestHead = new RequestHead()
-
-/** The longest hostname there can be. */
-const MAX_HOSTNAME = 253
 
 /** Between requests, or within the head of one. */
 const HEAD = 0
@@ -93,14 +87,14 @@ export class CallerConnection extends Wire implements Caller {
       case BODY:
         this.#abandonExchange()
         if (this.#answerBegun) this.reset()
-        else this.#refuse("refused", 400, "the request ended in the middle of its body")
+        else this.#refuse(400, "the request ended in the middle of its body")
         break
       case TUNNEL:
         this.#exchange?.callerEnded()
         break
       default:
     }
-    this.#watchHalfClosed()
+    this.#watch()
   }
 
   protected override drained(): void {
@@ -117,10 +111,15 @@ export class CallerConnection extends Wire implements Caller {
 
   override expired(): void {
     if (this.#phase === HEAD && this.#reader !== undefined) {
-      this.#refuse("refused", 408, "the head of the request did not come in time")
+      this.#refuse(408, "the head of the request did not come in time")
     } else if (this.#phase === LINGER && this.socket.writableLength > 0) {
       // the caller still reads its answer, and for that there is no limit
       this.deadline = this.sweep.after(this.#context.timeouts.linger)
+    } else if (this.#exchange?.isHeld === true && !this.#http10) {
+      // the one interim answer that every client knows to skip
+      this.put("HTTP/1.1 100 Continue\r\n\r\n")
+      this.flush()
+      this.#watch()
     } else this.destroy()
   }
 
@@ -154,6 +153,7 @@ export class CallerConnection extends Wire implements Caller {
     }
     const exchange = this.#exchange
     if (exchange !== undefined && !exchange.flushRequest() && this.#phase === BODY) this.pause()
+    this.#watch()
   }
 
   #takeKept(): void {
@@ -181,7 +181,7 @@ export class CallerConnection extends Wire implements Caller {
     let next = end
     this.#answerBegun = false
     this.#isHead = false
-    if (result !== COMPLETE) this.#refuse("refused", result, `the request is not HTTP: ${reader.reason}`)
+    if (result !== COMPLETE) this.#refuse(result, `the request is not HTTP: ${reader.reason}`)
     else {
       next = at + reader.length
       this.#begin(reader, bytes, at)
@@ -197,20 +197,15 @@ export class CallerConnection extends Wire implements Caller {
     this.#http10 = request.http10
     this.#keepAlive = request.keepAlive
     if (!understood) {
-      this.#refuse("refused", request.problem, `the request is not HTTP: ${request.reason}`)
+      this.#refuse(request.problem, `the request is not HTTP: ${request.reason}`)
       return
     }
-    const app = this.#context.find(request.host)
-    if (app === undefined) {
-      this.#refuse("noSuchHost", 404, `no app here is called ${request.host.slice(0, MAX_HOSTNAME)}`)
+    const app = admit(this.#context, request.host, undefined)
+    if (!isAdmitted(app)) {
+      this.#answerOurselves(app)
       return
     }
-    if (app.pool === undefined) {
-      const reason = app.target.kind === "unavailable" ? app.target.reason : "the app takes no requests"
-      this.#refuse("refused", 503, reason)
-      return
-    }
-    this.deadline = this.peerEnded ? this.sweep.after(this.#context.timeouts.halfClosed) : NEVER
+    this.deadline = NEVER
     const chunked = request.framing === CHUNKED
     this.#exchange = new Exchange(this.#context.routes, app, this, {
       head: request.forwarded(reader, bytes, base, this.#peer),
@@ -219,7 +214,7 @@ export class CallerConnection extends Wire implements Caller {
       upgrade: request.upgrade,
       chunked
     })
-    this.#exchange.start(app.pool)
+    this.#exchange.start()
     if (chunked || request.framing > 0) {
       this.#body.begin(chunked ? "chunked" : "length", request.framing)
       this.#phase = BODY
@@ -235,7 +230,7 @@ export class CallerConnection extends Wire implements Caller {
     if (next === MALFORMED) {
       this.#abandonExchange()
       if (this.#answerBegun) this.reset()
-      else this.#refuse("refused", 400, "the request is not HTTP: its chunks are malformed")
+      else this.#refuse(400, "the request is not HTTP: its chunks are malformed")
       return end
     }
     if (body.contentEnd > body.contentStart) {
@@ -267,7 +262,7 @@ export class CallerConnection extends Wire implements Caller {
 
   answerBytes(bytes: Buffer, start: number, end: number): void {
     putContent(this, this.#answerChunked, bytes, start, end)
-    this.#watchHalfClosed()
+    this.#watch()
   }
 
   answerEnd(trailers: string): void {
@@ -288,15 +283,20 @@ export class CallerConnection extends Wire implements Caller {
     if (this.#phase === BODY || this.#phase === TUNNEL) this.resume()
   }
 
-  refuse(status: number, reason: string): void {
+  refuse(refused: Refused): void {
     this.#exchange = undefined
-    this.#answerOurselves(status, reason)
+    this.#answerOurselves(refused)
   }
 
   truncate(): void {
     this.#exchange = undefined
     this.flush()
     this.reset()
+  }
+
+  released(): void {
+    this.deadline = NEVER
+    this.#watch()
   }
 
   // ---------------------------------------------------------------------------------------- the tunnel
@@ -314,7 +314,7 @@ export class CallerConnection extends Wire implements Caller {
 
   tunnelBytes(bytes: Buffer, start: number, end: number): void {
     this.putBytes(bytes, start, end)
-    this.#watchHalfClosed()
+    this.#watch()
   }
 
   tunnelEnded(): void {
@@ -329,13 +329,13 @@ export class CallerConnection extends Wire implements Caller {
 
   // -------------------------------------------------------------------------------------------- the end
 
-  #refuse(outcome: Outcome, status: number, reason: string): void {
-    this.#context.routes.outcomes[outcome]++
-    this.#answerOurselves(status, reason)
+  #refuse(status: number, reason: string): void {
+    this.#context.routes.outcomes.refused++
+    this.#answerOurselves({ status, reason })
   }
 
-  #answerOurselves(status: number, reason: string): void {
-    const answer = ownAnswer(status, reason, this.#isHead)
+  #answerOurselves(refused: Refused): void {
+    const answer = ownAnswer(refused, this.#isHead)
     this.putBytes(answer, 0, answer.length)
     this.#end()
   }
@@ -363,9 +363,16 @@ export class CallerConnection extends Wire implements Caller {
     exchange?.callerGone(false)
   }
 
-  /** A caller that has closed its sending side may be gone altogether, which only a write would tell. */
-  #watchHalfClosed(): void {
-    if (this.peerEnded) this.deadline = this.sweep.after(this.#context.timeouts.halfClosed)
+  /**
+   * A caller that has closed its sending side, or is not read, may be gone altogether, which only a write would tell.
+   */
+  #watch(): void {
+    const { halfClosed, halfClosedHeld, heldProbe } = this.#context.timeouts
+    const unheard = this.peerEnded || this.isPaused
+    if (unheard && this.#exchange?.isHeld === true) {
+      if (!this.#http10) this.deadline = this.sweep.after(heldProbe)
+      else if (this.peerEnded) this.deadline = this.sweep.after(halfClosedHeld)
+    } else if (this.peerEnded) this.deadline = this.sweep.after(halfClosed)
   }
 }
 

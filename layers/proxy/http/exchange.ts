@@ -2,13 +2,15 @@
  * One request from the moment it is routed until its answer is complete: the only place that knows both legs.
  * Outside Effect: this is the data path.
  *
- * A caller with another protocol on its leg implements `Caller` and makes exchanges of its own. A target that
- * must first be woken holds the request in `start`: nothing has been written by then but into memory.
+ * A caller with another protocol on its leg implements `Caller` and makes exchanges of its own. A request for an app
+ * that sleeps is held: the beginning of its body is kept, and when that is much the caller is read no further.
  */
+import type { UnavailableTarget } from "../../../src/services/Proxy.ts"
+import type { Refused } from "./admission.ts"
+import type { App, Held } from "./app.ts"
 import type { Framing } from "./body.ts"
-import { MAX_REPLAY_BYTES } from "./limits.ts"
-import type { Pool } from "./pool.ts"
-import type { App, Routes } from "./routes.ts"
+import { MAX_HELD_BYTES, MAX_REPLAY_BYTES } from "./limits.ts"
+import type { Routes } from "./routes.ts"
 import type { Upstream } from "./upstream.ts"
 import { keepable, type Wire } from "./wire.ts"
 
@@ -27,11 +29,13 @@ export interface Caller {
   /** The app sends no more through the tunnel. */
   tunnelEnded(): void
   /** There is no answer: the proxy gives one itself. */
-  refuse(status: number, reason: string): void
+  refuse(refused: Refused): void
   /** The answer breaks off in the middle. */
   truncate(): void
   /** The app takes more of the request's body. */
   resumeRequest(): void
+  /** The app is awake: the request is held no longer. */
+  released(): void
 }
 
 /** What an exchange must know of its request. */
@@ -44,7 +48,7 @@ export interface ExchangeRequest {
   readonly chunked: boolean
 }
 
-export class Exchange {
+export class Exchange implements Held {
   readonly isHead: boolean
   readonly upgrade: boolean
   /** The request is complete and has been written. */
@@ -69,6 +73,9 @@ export class Exchange {
   /** The body so far, so that the request can be sent again; undefined when it must not be, or not all is there. */
   #replay: Array<Buffer> | undefined = []
   #replayBytes = 0
+  /** The body so far, while the request is held. */
+  #held: Array<Buffer> | undefined
+  #heldBytes = 0
 
   constructor(routes: Routes, app: App, caller: Caller, request: ExchangeRequest) {
     this.#routes = routes
@@ -79,19 +86,31 @@ export class Exchange {
     this.upgrade = request.upgrade
     this.#idempotent = request.idempotent
     this.#chunked = request.chunked
-    app.open++
-    app.routed++
+    routes.begin(app)
   }
 
-  /** Puts the request's head on a connection of the pool; `flushRequest` writes it. */
-  start(pool: Pool): void {
-    this.#send(pool.takeIdle(!this.#idempotent) ?? pool.connect())
+  /** Puts the request's head on a connection to the app, which `flushRequest` writes; or holds it while the app sleeps. */
+  start(): void {
+    const { pool } = this.#app
+    if (pool !== undefined) this.#send(pool.takeIdle(!this.#idempotent) ?? pool.connect())
+    else {
+      this.#held = []
+      this.#routes.hold(this.#app, this)
+    }
+  }
+
+  get isHeld(): boolean {
+    return this.#held !== undefined
   }
 
   // ------------------------------------------------------------------------------------- from the caller
 
   requestBytes(bytes: Buffer, start: number, end: number): void {
     const upstream = this.#upstream
+    if (this.#held !== undefined) {
+      this.#heldBytes += end - start
+      this.#held.push(keepable(bytes, start, end))
+    }
     if (upstream === undefined) return
     if (this.#replay !== undefined) this.#keep(upstream, bytes, start, end)
     putContent(upstream, this.#chunked, bytes, start, end)
@@ -106,7 +125,7 @@ export class Exchange {
   /** Writes what was put of the request. False: the app does not keep up, `Caller.resumeRequest` will be called. */
   flushRequest(): boolean {
     const upstream = this.#upstream
-    if (upstream === undefined) return true
+    if (upstream === undefined) return this.#heldBytes < MAX_HELD_BYTES
     const keepsUp = upstream.flush()
     if (this.#sent) return keepsUp
     this.#sent = true
@@ -137,6 +156,33 @@ export class Exchange {
     this.#settle()
     upstream?.abandon()
   }
+
+  // ------------------------------------------------------------------------------------------ a held request
+
+  wokenUp(): void {
+    const { pool } = this.#app
+    if (pool === undefined) throw new Error(`app ${this.#app.appId} is up, but has no connections`)
+    const held = this.#held ?? []
+    this.#held = undefined
+    this.#heldBytes = 0
+    this.#replay = undefined
+    this.#caller.released()
+    const upstream = pool.connect()
+    this.#send(upstream)
+    for (const piece of held) putContent(upstream, this.#chunked, piece, 0, piece.length)
+    if (this.requestDone && this.#chunked) upstream.put(`0\r\n${this.#trailers}\r\n`)
+    if (this.flushRequest()) this.#caller.resumeRequest()
+  }
+
+  notWoken({ reason, retryAfter }: UnavailableTarget): void {
+    this.#held = undefined
+    this.#routes.outcomes.refused++
+    this.#app.refused++
+    this.#settle()
+    this.#caller.refuse({ status: 503, reason, retryAfter })
+  }
+
+  // ------------------------------------------------------------------------------------------ the tunnel
 
   toApp(bytes: Buffer, start: number, end: number): boolean {
     this.#upstream?.putBytes(bytes, start, end)
@@ -206,9 +252,7 @@ export class Exchange {
     } else if (upstream.reused && !upstream.answered && !this.#retried && this.#replay !== undefined) {
       this.#retry()
     } else {
-      this.#routes.outcomes.unreachable++
-      this.#settle()
-      this.#caller.refuse(502, reason)
+      this.#unreachable(reason)
     }
   }
 
@@ -240,9 +284,7 @@ export class Exchange {
     this.#retried = true
     const pool = this.#app.pool
     if (pool === undefined) {
-      this.#routes.outcomes.unreachable++
-      this.#settle()
-      this.#caller.refuse(502, "the app stopped before it answered")
+      this.#unreachable("the app stopped before it answered")
       return true
     }
     const upstream = pool.connect()
@@ -252,13 +294,23 @@ export class Exchange {
     return upstream.flush()
   }
 
+  #unreachable(reason: string): void {
+    this.#routes.outcomes.unreachable++
+    this.#app.unreachable++
+    this.#settle()
+    this.#caller.refuse({ status: 502, reason })
+  }
+
   /** Nothing of this request is open any more. */
   #settle(): void {
     if (this.#settled) return
     this.#settled = true
     this.#upstream = undefined
-    this.#app.open--
-    this.#routes.forgetIfQuiet(this.#app)
+    if (this.#held !== undefined) {
+      this.#held = undefined
+      this.#routes.leave(this.#app, this)
+    }
+    this.#routes.end(this.#app)
   }
 }
 

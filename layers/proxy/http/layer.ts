@@ -2,16 +2,19 @@
  * `Proxy` over `node:net`, on one thread. What requests pass through lies outside Effect, because it costs less than a
  * fiber would: the files beside this one say so. Here is what the rest of the program sees of it.
  */
-import { Effect, Layer, Schedule, Semaphore } from "effect"
-import { Proxy, ProxyError } from "../../../src/services/Proxy.ts"
+import { Effect, FiberSet, Layer, Schedule, Semaphore } from "effect"
+import { Proxy, ProxyError, type UnavailableTarget } from "../../../src/services/Proxy.ts"
 import { defaultTimeouts, type Timeouts } from "./limits.ts"
 import { close, listen } from "./listen.ts"
 import { OwnPorts } from "./own-ports.ts"
-import { ProxyServer } from "./server.ts"
+import type { Concurrency } from "./routes.ts"
+import { ProxyServer, type ServerOptions } from "./server.ts"
 
 export interface HttpProxyOptions {
   /** Where hostnames are served; port 0 takes a free one. Absent on a host that serves none: apps then have their own ports only. */
   readonly listen?: { readonly address: string; readonly port: number }
+  /** Without it as many requests may be open as come. */
+  readonly concurrency?: Concurrency | undefined
   readonly timeouts?: Partial<Timeouts>
 }
 
@@ -22,6 +25,24 @@ export const layer = (options: HttpProxyOptions): Layer.Layer<Proxy, ProxyError>
 /** Strangers may be able to cause an error as often as they like: each kind is said once in this time. */
 const QUIET_MS = 10_000
 const RETRY = Schedule.spaced("5 seconds")
+
+const NOT_WOKEN: UnavailableTarget = { kind: "unavailable", reason: "the app could not be woken" }
+
+/** Runs wakes in fibers that end with the scope. */
+const makeRunWake = Effect.gen(function* () {
+  const wakes = yield* FiberSet.make<void>()
+  const fork = yield* FiberSet.runtime(wakes)()
+  const runWake: ServerOptions["runWake"] = (wake, done) => {
+    const told = wake.pipe(
+      Effect.catchCause((cause) =>
+        Effect.as(Effect.logError("waking an app ended in a defect", cause), NOT_WOKEN)
+      ),
+      Effect.map(done)
+    )
+    queueMicrotask(() => fork(told))
+  }
+  return runWake
+})
 
 const make = Effect.fnUntraced(function* (options: HttpProxyOptions) {
   const services = yield* Effect.context<never>()
@@ -36,8 +57,17 @@ const make = Effect.fnUntraced(function* (options: HttpProxyOptions) {
     }
   }
   const timeouts = { ...defaultTimeouts, ...options.timeouts }
+  const runWake = yield* makeRunWake
   const server = yield* Effect.acquireRelease(
-    Effect.sync(() => new ProxyServer(timeouts, say("a defect of the proxy ended one connection"))),
+    Effect.sync(
+      () =>
+        new ProxyServer({
+          timeouts,
+          onDefect: say("a defect of the proxy ended one connection"),
+          runWake,
+          concurrency: options.concurrency
+        })
+    ),
     (server) => Effect.sync(() => server.close())
   )
   const onListenerError = say("a listener of the proxy met an error")

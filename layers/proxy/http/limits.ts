@@ -12,6 +12,8 @@ export const MAX_CHUNK_LINE_BYTES = 256
 export const MAX_CHUNK_EXTENSION_BYTES = 16_384
 /** The most that is kept of a request's body, so that it can be sent again; in bytes. */
 export const MAX_REPLAY_BYTES = 65_536
+/** What is kept of the body of a request that waits for its app to be woken; in bytes, give or take one read. */
+export const MAX_HELD_BYTES = 65_536
 /** The most idle connections that are kept to one app. */
 export const MAX_IDLE_UPSTREAMS = 128
 /** The most that is read and thrown away after an answer that ends the connection; in bytes. */
@@ -41,6 +43,13 @@ export interface Timeouts {
   readonly linger: number
   /** How long a caller that has closed its sending side is kept while nothing comes from the app. */
   readonly halfClosed: number
+  /** The same for a caller of HTTP/1.0 whose request waits for its app to be woken. */
+  readonly halfClosedHeld: number
+  /**
+   * Between two questions to a caller of HTTP/1.1 whether it is still there, while its request waits for its app to
+   * be woken and nothing else would tell that it has left.
+   */
+  readonly heldProbe: number
   /** The time between two sweeps, which is when all of these are looked at. */
   readonly sweep: number
 }
@@ -53,5 +62,7 @@ export const defaultTimeouts: Timeouts = {
   upstreamFresh: 1_000,
   linger: 5_000,
   halfClosed: 30_000,
+  halfClosedHeld: 120_000,
+  heldProbe: 2_000,
   sweep: 500
 }

@@ -2,8 +2,8 @@
 import type { Server } from "node:net"
 import { Effect } from "effect"
 import type { AppId } from "../../../src/document/schema.ts"
+import type { App } from "./app.ts"
 import { close, listen } from "./listen.ts"
-import type { App } from "./routes.ts"
 
 const LOOPBACK = "127.0.0.1"
 

@@ -1,27 +1,43 @@
-/** Which app a hostname belongs to, and what is counted of each. Outside Effect: this is the data path. */
+/** Which app a hostname belongs to, what it takes, and what is counted. Outside Effect: this is the data path. */
 import type { AppId } from "../../../src/document/schema.ts"
-import type { AppRoute, ProxyOutcomes, ProxyTraffic, RouteTarget } from "../../../src/services/Proxy.ts"
+import type {
+  AppRoute,
+  HandshakeOutcomes,
+  ProxyOutcomes,
+  ProxyTraffic,
+  RouteTarget,
+  UnavailableTarget,
+  UpTarget
+} from "../../../src/services/Proxy.ts"
+import { App, type Held } from "./app.ts"
 import type { Pool } from "./pool.ts"
-
-/** One app as the proxy knows it. It stays the same object from its first route until it is removed and has no open request. */
-export class App {
-  readonly appId: AppId
-  hostnames: ReadonlyArray<string> = []
-  target: RouteTarget = { kind: "unavailable", reason: "the app has no target yet" }
-  /** Connections to the target; absent unless it is up. */
-  pool: Pool | undefined
-  open = 0
-  routed = 0
-  removed = false
-  /** Answers by the first digit of their status. */
-  readonly answers = [0, 0, 0, 0, 0, 0]
-
-  constructor(appId: AppId) {
-    this.appId = appId
-  }
-}
+import { type RunWake, Wake } from "./wake.ts"
+import type { OnDefect } from "./wire.ts"
 
 export type Outcome = keyof ProxyOutcomes
+
+/** The most requests that may be open at a time. */
+export interface Concurrency {
+  readonly host: number
+  readonly app: number
+}
+
+export interface RoutesOptions {
+  readonly openPool: (host: string, port: number) => Pool
+  readonly runWake: RunWake
+  readonly onDefect: OnDefect
+  readonly concurrency?: Concurrency | undefined
+}
+
+const busy = (who: string): UnavailableTarget => ({
+  kind: "unavailable",
+  reason: `${who} has as many requests under way as it may have: try again in a moment`,
+  retryAfter: 1
+})
+const hostBusy = busy("this host")
+const appBusy = busy("the app")
+
+const REMOVED: UnavailableTarget = { kind: "unavailable", reason: "the app was removed" }
 
 export class Routes {
   readonly outcomes: Record<Outcome, number> = {
@@ -31,12 +47,21 @@ export class Routes {
     refused: 0,
     unreachable: 0
   }
-  readonly #openPool: (host: string, port: number) => Pool
+  readonly handshakes: { -readonly [outcome in keyof HandshakeOutcomes]: number } = {
+    completed: 0,
+    failed: 0,
+    timedOut: 0
+  }
+  readonly #options: RoutesOptions
+  readonly #limits: Concurrency
   readonly #byHostname = new Map<string, App>()
   readonly #byId = new Map<AppId, App>()
+  /** Requests that are open, of all apps. */
+  #requests = 0
 
-  constructor(openPool: (host: string, port: number) => Pool) {
-    this.#openPool = openPool
+  constructor(options: RoutesOptions) {
+    this.#options = options
+    this.#limits = options.concurrency ?? { host: Number.POSITIVE_INFINITY, app: Number.POSITIVE_INFINITY }
   }
 
   /** `hostname` in lower case. */
@@ -58,7 +83,7 @@ export class Routes {
     if (app === undefined) return
     app.removed = true
     this.#setHostnames(app, [])
-    this.#setTarget(app, { kind: "unavailable", reason: "the app was removed" })
+    this.#setTarget(app, REMOVED)
     this.forgetIfQuiet(app)
   }
 
@@ -67,21 +92,63 @@ export class Routes {
     if (app.removed && app.open === 0) this.#byId.delete(app.appId)
   }
 
+  /** Why the app takes no request now; undefined when it does. */
+  refusal(app: App): UnavailableTarget | undefined {
+    if (app.target.kind === "unavailable") return app.target
+    if (this.#requests >= this.#limits.host) return hostBusy
+    return app.requests >= this.#limits.app ? appBusy : undefined
+  }
+
+  /** A request of the app is open from now on. */
+  begin(app: App): void {
+    this.#requests++
+    app.requests++
+    app.routed++
+    app.arrivals++
+  }
+
+  /** The end of what `begin` began. */
+  end(app: App): void {
+    this.#requests--
+    app.requests--
+    this.forgetIfQuiet(app)
+  }
+
+  /** Keeps it until the app, which is asleep, is awake or will not be. */
+  hold(app: App, held: Held): void {
+    const { wake } = app
+    if (wake === undefined) throw new Error(`app ${app.appId} is not asleep`)
+    wake.held.add(held)
+    this.#ask(app, wake)
+  }
+
+  /** It does not wait any more; the wake goes on. */
+  leave(app: App, held: Held): void {
+    app.wake?.held.delete(held)
+  }
+
+  /** The run of a wake has ended. */
+  woken(app: App, wake: Wake, target: UpTarget | UnavailableTarget): void {
+    wake.running = false
+    if (app.wake !== wake) return
+    if (target.kind === "up") this.#setTarget(app, target)
+    else wake.releaseUnavailable(target)
+  }
+
   traffic(): ProxyTraffic {
-    const apps = new Map<
-      AppId,
-      ProxyTraffic["apps"] extends ReadonlyMap<AppId, infer Traffic> ? Traffic : never
-    >()
-    for (const [appId, { open, routed, answers }] of this.#byId) {
-      const [, one = 0, two = 0, three = 0, four = 0, five = 0] = answers
-      apps.set(appId, { open, routed, answers: { 1: one, 2: two, 3: three, 4: four, 5: five } })
-    }
-    return { outcomes: { ...this.outcomes }, apps }
+    const apps = new Map([...this.#byId].map(([appId, app]) => [appId, app.traffic()]))
+    return { outcomes: { ...this.outcomes }, handshakes: { ...this.handshakes }, apps }
   }
 
   /** Closes every pool. */
   close(): void {
     for (const app of this.#byId.values()) app.pool?.retire()
+  }
+
+  #ask(app: App, wake: Wake): void {
+    if (wake.running) return
+    wake.running = true
+    this.#options.runWake(app, wake)
   }
 
   #setHostnames(app: App, hostnames: ReadonlyArray<string>): void {
@@ -104,6 +171,21 @@ export class Routes {
       return
     }
     app.pool?.retire()
-    app.pool = target.kind === "up" ? this.#openPool(target.host, target.port) : undefined
+    app.pool = target.kind === "up" ? this.#options.openPool(target.host, target.port) : undefined
+    this.#setWake(app, target)
+  }
+
+  #setWake(app: App, target: RouteTarget): void {
+    const before = app.wake
+    if (target.kind === "asleep") {
+      if (before?.effect === target.wake) return
+      const wake = new Wake(target.wake, before?.held ?? new Set(), this.#options.onDefect)
+      app.wake = wake
+      if (wake.held.size > 0) this.#ask(app, wake)
+      return
+    }
+    app.wake = undefined
+    if (target.kind === "up") before?.releaseUp()
+    else before?.releaseUnavailable(target)
   }
 }

@@ -4,13 +4,29 @@
  */
 import { createServer, type Server } from "node:net"
 import type { AppId } from "../../../src/document/schema.ts"
-import type { AppRoute, ProxyTraffic } from "../../../src/services/Proxy.ts"
+import type {
+  AppRoute,
+  AsleepTarget,
+  ProxyTraffic,
+  UnavailableTarget,
+  UpTarget
+} from "../../../src/services/Proxy.ts"
+import type { Addressee } from "./admission.ts"
+import type { App } from "./app.ts"
 import { CallerConnection, type ListenerContext } from "./caller-connection.ts"
 import { PEER_CHECK_MS, type Timeouts } from "./limits.ts"
 import { Pool } from "./pool.ts"
-import { type App, Routes } from "./routes.ts"
+import { type Concurrency, Routes } from "./routes.ts"
 import { Sweep } from "./sweep.ts"
 import type { OnDefect } from "./wire.ts"
+
+export interface ServerOptions {
+  readonly timeouts: Timeouts
+  readonly onDefect: OnDefect
+  /** Runs an app's wake and gives what came of it to `done`, never before it returns. */
+  readonly runWake: (wake: AsleepTarget["wake"], done: (target: UpTarget | UnavailableTarget) => void) => void
+  readonly concurrency?: Concurrency | undefined
+}
 
 export class ProxyServer {
   readonly #timeouts: Timeouts
@@ -19,12 +35,17 @@ export class ProxyServer {
   readonly #routes: Routes
   readonly #connections = new Set<CallerConnection>()
 
-  constructor(timeouts: Timeouts, onDefect: OnDefect) {
+  constructor({ timeouts, onDefect, runWake, concurrency }: ServerOptions) {
     this.#timeouts = timeouts
     this.#onDefect = onDefect
     this.#sweep = new Sweep(timeouts.sweep)
     const context = { sweep: this.#sweep, timeouts, onDefect }
-    this.#routes = new Routes((host, port) => new Pool(host, port, context))
+    this.#routes = new Routes({
+      openPool: (host, port) => new Pool(host, port, context),
+      runWake: (app, wake) => runWake(wake.effect, (target) => this.#routes.woken(app, wake, target)),
+      onDefect,
+      concurrency
+    })
   }
 
   /** Requests to it are routed by their Host. */
@@ -56,7 +77,7 @@ export class ProxyServer {
     this.#sweep.stop()
   }
 
-  #listener(find: ListenerContext["find"]): Server {
+  #listener(find: Addressee["find"]): Server {
     const context: ListenerContext = {
       sweep: this.#sweep,
       timeouts: this.#timeouts,

@@ -16,13 +16,15 @@ import {
 } from "../../conformance/proxy.ts"
 import { dial, freePort, listenRaw, type Talk } from "./harness.ts"
 
+const retrying = (retryAfter: number | undefined) => (retryAfter === undefined ? {} : { retryAfter })
+
 const memory = Effect.sync((): ProxyHarness => {
   const world = makeProxyWorld()
   const names = new Map<number, string>()
   const seen = (answer: MemoryAnswer): ProxyAnswer =>
     answer.kind === "app"
       ? { app: names.get(answer.port) ?? "unknown" }
-      : { status: answer.status, reason: answer.reason }
+      : { status: answer.status, reason: answer.reason, ...retrying(answer.retryAfter) }
   world.deaf.add("127.0.0.1:1")
   return {
     layer: layerProxyMemory(world),
@@ -71,11 +73,18 @@ const live = Effect.sync((): ProxyHarness => {
       const length = Number(/content-length: (\d+)/iu.exec(head)?.[1])
       yield* talk.until(({ text }) => text.length >= length)
       const body = talk.take(length)
-      return status === 200 ? { app: body } : { status, reason: body.trimEnd() }
+      const retryAfter = /retry-after: (\d+)/u.exec(head)?.[1]
+      return status === 200
+        ? { app: body }
+        : {
+            status,
+            reason: body.trimEnd(),
+            ...retrying(retryAfter === undefined ? undefined : Number(retryAfter))
+          }
     })
 
   return {
-    layer: layer({ listen: { address: "127.0.0.1", port: 0 } }),
+    layer: layer({ listen: { address: "127.0.0.1", port: 0 }, timeouts: { heldProbe: 50, sweep: 20 } }),
     target: (name) =>
       listenRaw(answerBy(name)).pipe(
         Effect.map(({ port }) => ({ kind: "up", host: "127.0.0.1", port }) as const)

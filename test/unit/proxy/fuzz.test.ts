@@ -19,9 +19,11 @@ const watched = (answers: { next: ReadonlyArray<string> }) =>
     const proxy = yield* Effect.acquireRelease(
       Effect.sync(
         () =>
-          new ProxyServer({ ...defaultTimeouts, sweep: 20, linger: 100, halfClosed: 500 }, (e) =>
-            defects.push(e)
-          )
+          new ProxyServer({
+            timeouts: { ...defaultTimeouts, sweep: 20, linger: 100, halfClosed: 500 },
+            onDefect: (error) => defects.push(error),
+            runWake: (wake) => defects.push(wake)
+          })
       ),
       (server) => Effect.sync(() => server.close())
     )
