@@ -12,8 +12,9 @@ import { layerQemu } from "./hypervisor/qemu/layer.ts"
 import { layerSquashfsImages } from "./images/squashfs.ts"
 import { layerFileLogs } from "./logs/file.ts"
 import { layerUserNetwork } from "./network/user.ts"
-import { layer as layerHttpProxy } from "./proxy/http/layer.ts"
+import { type HttpProxyOptions, layer as layerHttpProxy } from "./proxy/http/layer.ts"
 import { layerFileReporter } from "./reporter/file.ts"
+import { layerMetricsPage } from "./reporter/metrics.ts"
 import { layerSqliteState } from "./state/sqlite.ts"
 import { layerDirectoryStore } from "./store/directory.ts"
 import { layerLocalFileVolumes } from "./volume/local-file.ts"
@@ -81,11 +82,20 @@ const supported = (config: HostConfig) => {
   return first === undefined ? Effect.void : Effect.fail(first[1])
 }
 
+const proxyOptions = ({ proxy }: HostConfig): HttpProxyOptions => {
+  const http = proxy?.http
+  if (http === undefined) return {}
+  const { concurrency } = http
+  return {
+    listen: { address: http.listen_address, port: http.port },
+    concurrency: concurrency && { host: concurrency.host_concurrent, app: concurrency.app_concurrent }
+  }
+}
+
 /** Every service of a host. The guest image is verified and the state directory is held before anything else happens. */
 export const layerLive = (config: HostConfig) => {
-  const { paths } = config
+  const { metrics, paths } = config
   const stateDir = paths.state_dir
-  const http = config.proxy?.http
   const image = layerVerifiedGuestImage(paths.guest_image_dir)
   const store = layerDirectoryStore({ storeDirectory: config.artifacts.store_url, stateDir })
   const keepMib = config.logs?.keep_mib_per_app ?? DEFAULT_KEEP_MIB_PER_APP
@@ -98,9 +108,12 @@ export const layerLive = (config: HostConfig) => {
     layerSquashfsImages({ stateDir }).pipe(Layer.provide(store)),
     layerFileLogs({ stateDir, keepBytes: keepMib * 2 ** 20 }),
     layerFileReporter({ stateDir }),
+    metrics === undefined
+      ? Layer.empty
+      : layerMetricsPage({ address: metrics.listen_address, port: metrics.port }),
     layerWatchedDocument({ path: paths.desired_state_file }),
     layerLinuxHostInfo({ stateDir }),
-    layerHttpProxy(http === undefined ? {} : { listen: { address: http.listen_address, port: http.port } }),
+    layerHttpProxy(proxyOptions(config)),
     settings(config)
   )
   // The order is a promise: who does not hold the state directory has touched nothing.
