@@ -18,10 +18,8 @@ export const layerFileReporter = (options: FileReporterOptions) =>
       const file = path.join(options.stateDir, "reported.json")
       const turn = yield* Semaphore.make(1)
       return {
-        write: (report) =>
-          Effect.suspend(() =>
-            replaceFile(file, new TextEncoder().encode(`${JSON.stringify(report)}\n`), 0o644)
-          ).pipe(
+        write: (text) =>
+          Effect.suspend(() => replaceFile(file, new TextEncoder().encode(`${text}\n`), 0o644)).pipe(
             Effect.mapError(({ reason }) => new ReportError({ path: file, reason })),
             turn.withPermits(1)
           )

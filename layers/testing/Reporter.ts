@@ -49,11 +49,12 @@ export const awaitNextReport = (
 
 export const layerReporterMemory = (world: ReporterWorld) =>
   Layer.succeed(Reporter, {
-    write: (report) =>
+    write: (text) =>
       world.script.around(
         "write",
         "",
         Effect.sync(() => {
+          const report = JSON.parse(text) as HostReport
           world.reports.push(report)
           for (const waiter of world.waiters) {
             if (waiter.predicate(report)) Deferred.doneUnsafe(waiter.found, Effect.succeed(report))

@@ -71,11 +71,13 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
   const routing = makeRouting(host, model)
   const counting = makeCounting(host.metrics, model)
   const publish = Effect.gen(function* () {
-    const status = appStatus(model, yield* now, refusalOf())
+    const at = yield* now
+    const refused = refusalOf()
+    const status = appStatus(model, at, refused)
     yield* routing.apply(status.instance)
-    yield* counting.see(status.instance?.state, refusalOf(), yield* now)
-    yield* noteConvergence(app, status.instance?.state)
-    yield* host.publish(appStatus(model, yield* now, refusalOf()))
+    yield* counting.see(status.instance?.state, refused, at)
+    const converged = yield* noteConvergence(app, status.instance?.state)
+    yield* host.publish(converged ? appStatus(model, at, refused) : status)
   })
   const app: App = makeApp(
     host,
@@ -271,13 +273,14 @@ const probed = Effect.fnUntraced(function* (app: App, health: Health) {
   if (first) yield* noted(app.amend((record) => ({ ...record, healthy: true })))
 })
 
-/** Writes down when the app first was what its document asks. */
+/** Writes down when the app first was what its document asks; true when that is now. */
 const noteConvergence = Effect.fnUntraced(function* (app: App, state: InstanceState | undefined) {
   const { instance } = app.model.desired
   const { record } = app.model
-  if (instance === undefined || record === undefined || state === undefined) return
+  if (instance === undefined || record === undefined || state === undefined) return false
   const ask = askOf(instance)
-  if (record.converged?.ask === ask || !isConverged(state, instance.desiredState)) return
+  if (record.converged?.ask === ask || !isConverged(state, instance.desiredState)) return false
   const at = yield* now
   yield* noted(app.amend((before) => ({ ...before, converged: { at, ask } })))
+  return true
 })

@@ -52,17 +52,18 @@ export const watchDocument = Effect.fnUntraced(function* (
 ) {
   const source = yield* DocumentSource
   const state = yield* HostState
-  let accepted = inForce?.digest
+  let accepted = inForce
   let refused: Extract<Judgement, { readonly kind: "refused" }> | undefined
 
   const judge = (reading: DocumentReading): Judgement => {
     if (reading.kind === "absent") return { kind: "nothing-new" }
     if (reading.kind === "unreadable") return { kind: "refused", reason: reading.reason, digest: undefined }
     // The same bytes get the same answer: a file that lies there is not decoded again every 30 s.
-    if (reading.digest === accepted) return { kind: "nothing-new" }
+    if (reading.digest === accepted?.digest) return { kind: "nothing-new" }
     if (refused !== undefined && reading.digest === refused.digest) return refused
     const { digest, bytes } = reading
-    const decoded = decodeDocument(bytes)
+    // What is the same as in the document in force is the very same object: the difference sees it at a glance.
+    const decoded = decodeDocument(bytes, accepted?.document)
     return Result.isSuccess(decoded)
       ? {
           kind: "accepted",
@@ -104,7 +105,7 @@ export const watchDocument = Effect.fnUntraced(function* (
           yield* refuse({ kind: "refused", reason: written.failure.message, digest: undefined })
           return undefined
         }
-        accepted = digest
+        accepted = judgement.accepted
         refused = undefined
         yield* options.onVerdict(undefined)
         yield* options.onAccepted(judgement.accepted)

@@ -54,6 +54,8 @@ export interface HostContext extends HostServices {
   ) => Effect.Effect<A, E, R>
   /** Gives the app a slot and writes its first record; none when all `max_apps` are taken. */
   readonly claimSlot: (appId: AppId) => Effect.Effect<AppRecord | undefined, HostStateError>
+  /** Deletes the app's record and gives its slot back. */
+  readonly releaseSlot: (appId: AppId) => Effect.Effect<void, HostStateError>
   readonly publish: (status: AppStatus) => Effect.Effect<void>
   readonly withdraw: (appId: AppId) => Effect.Effect<void>
   readonly statuses: ReadonlyMap<AppId, AppStatus>
@@ -89,17 +91,25 @@ export const makeHostContext = Effect.fnUntraced(function* (onChange: Effect.Eff
   const metrics = yield* makeHostMetrics
   const statuses = new Map<AppId, AppStatus>()
 
+  // Read once: from then on slots are given and taken back here alone.
+  const taken = new Map((yield* all.state.apps).map(({ appId, slot }) => [appId, slot] as const))
+  let cursor = yield* all.state.slotCursor
+
   const claimSlot = (appId: AppId) =>
     slots.withPermits(1)(
       Effect.gen(function* () {
-        const taken = new Set((yield* all.state.apps).map(({ slot }) => slot))
-        const slot = nextSlot(yield* all.state.slotCursor, taken, all.settings.maxApps)
+        const slot = nextSlot(cursor, new Set(taken.values()), all.settings.maxApps)
         if (slot === undefined) return undefined
         const record: AppRecord = { appId, slot, attempts: 0, restartCount: 0 }
         yield* all.state.claimSlot(record)
+        taken.set(appId, slot)
+        cursor = slot
         return record
       })
     )
+
+  const releaseSlot = (appId: AppId) =>
+    slots.withPermits(1)(Effect.tap(all.state.deleteApp(appId), () => Effect.sync(() => taken.delete(appId))))
 
   const context: HostContext = {
     ...all,
@@ -115,11 +125,17 @@ export const makeHostContext = Effect.fnUntraced(function* (onChange: Effect.Eff
     measuringLanes: makeMeasuringLanes(),
     withStartPermit: startPermits(all.settings.maxConcurrentVmStarts),
     claimSlot,
+    releaseSlot,
     publish: (status) =>
       Effect.suspend(() => {
         const before = statuses.get(status.appId)
+        if (before !== undefined && sameStatus(before, status)) {
+          if (before.instance?.lastHealthyAt !== status.instance?.lastHealthyAt)
+            statuses.set(status.appId, status)
+          return Effect.void
+        }
         statuses.set(status.appId, status)
-        return before !== undefined && sameStatus(before, status) ? Effect.void : onChange
+        return onChange
       }),
     withdraw: (appId) => Effect.suspend(() => (statuses.delete(appId) ? onChange : Effect.void)),
     statuses

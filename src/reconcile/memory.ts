@@ -24,7 +24,9 @@ export interface MemoryLedger {
 
 export const makeMemoryLedger = (capacityMib: number): MemoryLedger => {
   const holders = new Map<string, number>()
-  let claims: ReadonlyArray<MemoryClaim> = []
+  let heldMib = 0
+  let claims: ReadonlyMap<string, MemoryClaim> = new Map()
+  let claimedMib = 0
   let admissions: Admissions | undefined
   let changed = Deferred.makeUnsafe<void>()
 
@@ -37,21 +39,26 @@ export const makeMemoryLedger = (capacityMib: number): MemoryLedger => {
       return Effect.asVoid(Deferred.succeed(before, undefined))
     })
 
+  const setHolder = (appId: string, memoryMib: number | undefined) => {
+    heldMib += (memoryMib ?? 0) - (holders.get(appId) ?? 0)
+    if (memoryMib === undefined) holders.delete(appId)
+    else holders.set(appId, memoryMib)
+  }
+
   const shortfall = (claim: MemoryClaim): number => {
-    admissions ??= admit(capacityMib, holders, claims)
-    const known = claims.some(
-      ({ appId, memoryMib }) => appId === claim.appId && memoryMib === claim.memoryMib
-    )
-    const answers = known
-      ? admissions
-      : admit(capacityMib, holders, [...claims.filter(({ appId }) => appId !== claim.appId), claim])
+    // A host with room for all that is asked of it needs no order among those who ask.
+    if (heldMib + claimedMib + claim.memoryMib <= capacityMib) return 0
+    admissions ??= admit(capacityMib, holders, [...claims.values()])
+    const known = claims.get(claim.appId)?.memoryMib === claim.memoryMib
+    const others = [...claims.values()].filter(({ appId }) => appId !== claim.appId)
+    const answers = known ? admissions : admit(capacityMib, holders, [...others, claim])
     return answers.get(claim.appId) ?? 0
   }
 
   const acquire: MemoryLedger["acquire"] = (appId, memoryMib, onShortfall) =>
     Effect.suspend(() => {
       const missing = shortfall({ appId, memoryMib })
-      if (missing === 0) return change(() => holders.set(appId, memoryMib))
+      if (missing === 0) return change(() => setHolder(appId, memoryMib))
       const next = changed
       return onShortfall(missing).pipe(
         Effect.andThen(Deferred.await(next)),
@@ -62,11 +69,12 @@ export const makeMemoryLedger = (capacityMib: number): MemoryLedger => {
   return {
     setClaims: (next) =>
       change(() => {
-        claims = next
+        claims = new Map(next.map((claim) => [claim.appId, claim]))
+        claimedMib = next.reduce((sum, { memoryMib }) => sum + memoryMib, 0)
       }),
     acquire,
-    hold: (appId, memoryMib) => change(() => holders.set(appId, memoryMib)),
-    release: (appId) => (holders.has(appId) ? change(() => holders.delete(appId)) : Effect.void),
-    held: Effect.sync(() => [...holders.values()].reduce((sum, mib) => sum + mib, 0))
+    hold: (appId, memoryMib) => change(() => setHolder(appId, memoryMib)),
+    release: (appId) => (holders.has(appId) ? change(() => setHolder(appId, undefined)) : Effect.void),
+    held: Effect.sync(() => heldMib)
   }
 }

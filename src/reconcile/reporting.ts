@@ -1,11 +1,13 @@
 /** The one writer of `reported.json`: at most four times a second, at least once a minute. */
 import { Clock, Deferred, Effect, Option, Queue } from "effect"
-import { buildReport } from "../report/build.ts"
+import { makeReportEncoder } from "../report/encode.ts"
 import { Reporter } from "../services/Reporter.ts"
 import { type HostStatusOptions, hostStatus } from "./host-status.ts"
 
 const shortestPauseMs = 250
 const longestPauseMs = 60_000
+/** Changes come in bursts: what follows within this time goes into the same report. */
+const settleMs = 20
 
 export interface ReporterOptions extends HostStatusOptions {
   /** Something is worth a new report. */
@@ -15,9 +17,10 @@ export interface ReporterOptions extends HostStatusOptions {
 export const runReporter = Effect.fnUntraced(function* ({ changes, ...options }: ReporterOptions) {
   const reporter = yield* Reporter
   const { host, allLooked } = options
+  const encode = makeReportEncoder()
 
   const write = Effect.gen(function* () {
-    yield* reporter.write(buildReport(yield* hostStatus(options)))
+    yield* reporter.write(encode(yield* hostStatus(options)))
     yield* host.metrics.reportWritten(yield* Clock.currentTimeMillis)
   }).pipe(Effect.catchTag("ReportError", (error) => Effect.logError(error.message)))
 
@@ -30,5 +33,6 @@ export const runReporter = Effect.fnUntraced(function* ({ changes, ...options }:
       Effect.timeoutOption(longestPauseMs - shortestPauseMs),
       Effect.map(Option.isSome)
     )
+    yield* Effect.sleep(settleMs)
   }
 })

@@ -1,4 +1,5 @@
 /** What the report says of an app, derived from what its fiber knows. Pure. */
+import { sameJson } from "../document/difference.ts"
 import type { AppId, DeploymentId, DesiredVolume, VolumeId } from "../document/schema.ts"
 import type { InstanceState } from "../report/schema.ts"
 import type { RouteTarget } from "../services/Proxy.ts"
@@ -186,12 +187,14 @@ export const appStatus = (model: AppModel, now: number, refusal: string | undefi
   volumes: volumeStatuses(model)
 })
 
+const sameInstance = (left: InstanceStatus | undefined, right: InstanceStatus | undefined): boolean =>
+  left === undefined || right === undefined
+    ? left === right
+    : sameJson({ ...left, lastHealthyAt: undefined }, { ...right, lastHealthyAt: undefined })
+
 /** Whether two states read the same; the time of the last good probe alone is no news. */
-export const sameStatus = (left: AppStatus, right: AppStatus): boolean => {
-  const text = (status: AppStatus) =>
-    JSON.stringify({ ...status, instance: { ...status.instance, lastHealthyAt: undefined } })
-  return text(left) === text(right)
-}
+export const sameStatus = (left: AppStatus, right: AppStatus): boolean =>
+  sameInstance(left.instance, right.instance) && sameJson(left.volumes, right.volumes)
 
 /** What the proxy does with the app's requests in this state. */
 export const routeTarget = (

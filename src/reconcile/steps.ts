@@ -59,7 +59,7 @@ const releaseSlot = Effect.fnUntraced(function* (app: App) {
   const slot = app.model.record?.slot
   yield* app.host.logs.forget(app.model.appId)
   if (slot !== undefined) yield* app.host.network.detach(slot)
-  yield* app.host.state.deleteApp(app.model.appId)
+  yield* app.host.releaseSlot(app.model.appId)
   app.model.record = undefined
 })
 

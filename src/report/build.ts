@@ -131,13 +131,32 @@ const exportReport = ({ exportId }: DesiredExport): ExportReport => ({
   message: cannotBeCut
 })
 
-export const buildReport = (host: HostStatus): HostReport => {
+/** What the report says of one app. */
+export interface AppReport {
+  readonly volumes: ReadonlyArray<VolumeReport>
+  readonly instance: InstanceReport | undefined
+}
+
+export const appReport = (
+  { appId, instance, volumes }: AppStatus,
+  measured: AppMeasurements | undefined,
+  storagePrefix: string
+): AppReport => ({
+  volumes: volumes.map((volume) =>
+    volumeReport(
+      volume,
+      storagePrefix,
+      measured?.volumes.find(({ volumeId }) => volumeId === volume.volumeId)
+    )
+  ),
+  instance: instance === undefined ? undefined : instanceReport(appId, instance, measured)
+})
+
+/** The report without what it says of apps. */
+export const hostReport = (host: HostStatus): Omit<HostReport, "volumes" | "instances"> => {
   const document = host.inForce?.document
-  const apps = Array.from(host.apps.values(), (status) => ({
-    ...status,
-    measured: host.measured(status.appId)
-  }))
-  const vcpus = apps.reduce((sum, { instance }) => sum + (instance?.vcpuCount ?? 0), 0)
+  let vcpus = 0
+  for (const { instance } of host.apps.values()) vcpus += instance?.vcpuCount ?? 0
   const present = <A extends { readonly desiredState: string }>(items: ReadonlyArray<A> | undefined) =>
     (items ?? []).filter(({ desiredState }) => desiredState === "present")
   return {
@@ -151,22 +170,21 @@ export const buildReport = (host: HostStatus): HostReport => {
       cacheBytes: Math.min(host.disk.totalBytes, host.disk.availableBytes)
     },
     versions: host.versions,
-    volumes: apps.flatMap(({ volumes, measured }) =>
-      volumes.map((volume) =>
-        volumeReport(
-          volume,
-          host.storagePrefix,
-          measured?.volumes.find(({ volumeId }) => volumeId === volume.volumeId)
-        )
-      )
-    ),
-    instances: apps.flatMap(({ appId, instance, measured }) =>
-      instance === undefined ? [] : [instanceReport(appId, instance, measured)]
-    ),
     checkpoints: present(document?.checkpoints).map(checkpointReport),
     exports: present(document?.exports).map(exportReport),
     ...known("acceptedDigest", host.inForce?.digest),
     ...known("acceptedRevision", document?.revision),
     message: host.refusal === undefined ? null : clip(host.refusal)
+  }
+}
+
+export const buildReport = (host: HostStatus): HostReport => {
+  const apps = Array.from(host.apps.values(), (status) =>
+    appReport(status, host.measured(status.appId), host.storagePrefix)
+  )
+  return {
+    ...hostReport(host),
+    volumes: apps.flatMap(({ volumes }) => volumes),
+    instances: apps.flatMap(({ instance }) => (instance === undefined ? [] : [instance]))
   }
 }

@@ -1,6 +1,5 @@
 /** `reported.json`: the one place where the host says what became of everything. */
 import { Context, type Effect, Schema } from "effect"
-import type { HostReport } from "../report/schema.ts"
 
 export class ReportError extends Schema.TaggedError<ReportError>()("ReportError", {
   path: Schema.String,
@@ -14,7 +13,11 @@ export class ReportError extends Schema.TaggedError<ReportError>()("ReportError"
 export class Reporter extends Context.Service<
   Reporter,
   {
-    /** Replaces the report as a whole: a reader sees the old one or the new one, never a part. */
-    readonly write: (report: HostReport) => Effect.Effect<void, ReportError>
+    /**
+     * Replaces the report as a whole: a reader sees the old one or the new one, never a part.
+     *
+     * @param text a `HostReport` as JSON
+     */
+    readonly write: (text: string) => Effect.Effect<void, ReportError>
   }
 >()("nibrunner/services/Reporter") {}

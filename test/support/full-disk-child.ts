@@ -135,8 +135,8 @@ const report = (message: string): HostReport => ({
 const reporter = scenario(
   path.join(disk, "r"),
   (stateDir) => layerFileReporter({ stateDir }),
-  Reporter.use((service) => service.write(report("before"))),
-  Reporter.use((service) => service.write(report("full"))),
+  Reporter.use((service) => service.write(JSON.stringify(report("before")))),
+  Reporter.use((service) => service.write(JSON.stringify(report("full")))),
   Effect.promise(
     async () => JSON.parse(await fs.readFile(path.join(disk, "r", "reported.json"), "utf8")).message
   ),

@@ -33,7 +33,9 @@ describe("the report as a file", () => {
       const { stateDir, file } = yield* place
       const former = process.umask(0o077)
       yield* Reporter.use((reporter) =>
-        reporter.write(report("one")).pipe(Effect.andThen(reporter.write(report("two €"))))
+        reporter
+          .write(JSON.stringify(report("one")))
+          .pipe(Effect.andThen(reporter.write(JSON.stringify(report("two €")))))
       ).pipe(
         Effect.provide(layerFileReporter({ stateDir })),
         Effect.ensuring(Effect.sync(() => process.umask(former)))
@@ -52,11 +54,11 @@ describe("the report as a file", () => {
       const { stateDir, file } = yield* place
       yield* Effect.gen(function* () {
         const reporter = yield* Reporter
-        yield* reporter.write(report("first"))
+        yield* reporter.write(JSON.stringify(report("first")))
         const writing = yield* Effect.forkChild(
           Effect.forEach(
             Array.from({ length: 60 }),
-            (_, n) => reporter.write(report(`${n}`.repeat(100_000 * (1 + (n % 2))))),
+            (_, n) => reporter.write(JSON.stringify(report(`${n}`.repeat(100_000 * (1 + (n % 2)))))),
             { concurrency: 4, discard: true }
           )
         )
@@ -78,10 +80,10 @@ describe("the report as a file", () => {
       yield* Effect.gen(function* () {
         const reporter = yield* Reporter
         yield* Effect.promise(() => fs.mkdir(file))
-        const error = yield* Effect.flip(reporter.write(report("x")))
+        const error = yield* Effect.flip(reporter.write(JSON.stringify(report("x"))))
         assert.strictEqual(error.message, `the report ${file} cannot be written: ${file} is a directory`)
         yield* Effect.promise(() => fs.rmdir(file))
-        yield* reporter.write(report("x"))
+        yield* reporter.write(JSON.stringify(report("x")))
       }).pipe(Effect.provide(layerFileReporter({ stateDir })))
       assert.deepStrictEqual(yield* Effect.promise(() => fs.readdir(stateDir)), ["reported.json"])
     })

@@ -147,8 +147,8 @@ describe("the reporter in memory", () => {
       )
       yield* Effect.gen(function* () {
         const reporter = yield* Reporter
-        yield* reporter.write(report("first"))
-        yield* reporter.write(report("second"))
+        yield* reporter.write(JSON.stringify(report("first")))
+        yield* reporter.write(JSON.stringify(report("second")))
       }).pipe(Effect.provide(layerReporterMemory(world)))
       assert.strictEqual((yield* Fiber.join(second)).message, "second")
       assert.strictEqual((yield* awaitReport(world, () => true)).message, "second")
@@ -157,7 +157,7 @@ describe("the reporter in memory", () => {
         ["first", "second"]
       )
       const next = yield* Effect.forkChild(awaitNextReport(world), { startImmediately: true })
-      yield* Reporter.use((reporter) => reporter.write(report("third"))).pipe(
+      yield* Reporter.use((reporter) => reporter.write(JSON.stringify(report("third")))).pipe(
         Effect.provide(layerReporterMemory(world))
       )
       assert.strictEqual((yield* Fiber.join(next)).message, "third")

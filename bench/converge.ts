@@ -1,0 +1,105 @@
+/**
+ * What one changed app costs on a host that is full, and on one with 100 apps: CPU from the rename of the document
+ * to the report, against the least that reads such a document and writes such a report.
+ */
+import { type ChildProcess, fork } from "node:child_process"
+import { createHash } from "node:crypto"
+import { mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { Effect } from "effect"
+import { attempt, Problem } from "../scripts/local/problem.ts"
+import { MAX_SLOTS } from "../src/config/ports.ts"
+import type { Answer, Order } from "./converge/host.ts"
+import type { Bench } from "./support/bench.ts"
+import { documentOf } from "./support/large-document.ts"
+
+const RUNS = 11
+const SMALL = 100
+
+/** All apps run; one of them is another release in each run, and its environment another. */
+const documentText = (apps: number, run: number): string => {
+  const document = documentOf(apps)
+  const instances = document.instances.map((instance, n) => ({
+    ...instance,
+    deploymentId: n === apps >> 1 ? `deploy-run-${run}` : instance.deploymentId,
+    desiredState: "running",
+    config: { ...instance.config, healthCheck: { kind: "boot-completed" } }
+  }))
+  return JSON.stringify({ ...document, instances })
+}
+
+const ask = <A>(child: ChildProcess, message: object) =>
+  Effect.callback<A, Problem>((resume) => {
+    const ended = (code: number | null) =>
+      resume(new Problem({ message: `a process of the bench ended with ${code}` }))
+    child.once("exit", ended)
+    child.once("message", (answer) => {
+      child.off("exit", ended)
+      resume(Effect.succeed(answer as A))
+    })
+    child.send(message)
+  }).pipe(
+    Effect.timeoutOrElse({
+      duration: "10 minutes",
+      orElse: () => new Problem({ message: "a process of the bench did not answer in time" })
+    })
+  )
+
+const child = (script: string, folder: string) =>
+  Effect.acquireRelease(
+    Effect.sync(() =>
+      fork(join(import.meta.dirname, "converge", script), [folder], {
+        stdio: ["ignore", "ignore", "inherit", "ipc"]
+      })
+    ),
+    (process) => Effect.sync(() => process.kill("SIGKILL"))
+  )
+
+const measure = (apps: number, folder: string, say: (text: string) => Effect.Effect<void>) =>
+  Effect.gen(function* () {
+    yield* attempt("no folder for the host", () => mkdirSync(folder, { recursive: true }))
+    const host = yield* child("host.ts", folder)
+    const baseline = yield* child("baseline.mjs", folder)
+    const file = join(folder, "next.json")
+    const order = (run: number) =>
+      attempt("the document cannot be written", (): Order => {
+        const text = documentText(apps, run)
+        writeFileSync(file, text)
+        return { file, digest: createHash("sha256").update(text).digest("hex"), settled: run === 0 }
+      })
+    const settled = yield* ask<Answer>(host, yield* order(0))
+    yield* say(`${apps} apps run after ${(settled.cpuMs / 1000).toFixed(1)} s of CPU`)
+    const ratios: Array<number> = []
+    let rssMib = 0
+    for (let run = 1; run <= RUNS; run++) {
+      const next = yield* order(run)
+      const reportBytes = statSync(join(folder, "reported.json")).size
+      const least = yield* ask<{ readonly cpuMs: number }>(baseline, { file, reportBytes })
+      const ours = yield* ask<Answer>(host, next)
+      ratios.push(ours.cpuMs / least.cpuMs)
+      rssMib = ours.rssMib
+      yield* say(
+        `${apps} apps, run ${run}: ${ours.cpuMs.toFixed(1)} ms of CPU, the least ${least.cpuMs.toFixed(1)} ms`
+      )
+    }
+    return { ratios, rssMib }
+  }).pipe(Effect.scoped)
+
+export const bench: Bench = {
+  about: `one changed app of ${MAX_SLOTS} and of ${SMALL} on the fake hypervisor: CPU from rename to report against reading, hashing and parsing the document and writing the report, ${RUNS} runs`,
+  run: (say) =>
+    Effect.gen(function* () {
+      const folder = yield* Effect.acquireRelease(
+        attempt("no folder for the hosts", () => mkdtempSync(join(tmpdir(), "nibrunner-converge-"))),
+        (path) => Effect.sync(() => rmSync(path, { recursive: true }))
+      )
+      const small = yield* measure(SMALL, join(folder, "small"), say)
+      const scale = yield* measure(MAX_SLOTS, join(folder, "scale"), say)
+      return {
+        scale: { what: `CPU with ${MAX_SLOTS} apps ÷ the least`, values: scale.ratios, atMost: 2 },
+        small: { what: `CPU with ${SMALL} apps ÷ the least`, values: small.ratios, atMost: 2 },
+        rssMib: { what: `resident memory with ${MAX_SLOTS} apps, MiB`, values: [scale.rssMib], atMost: 400 }
+      }
+    })
+}

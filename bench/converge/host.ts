@@ -1,0 +1,114 @@
+/**
+ * A daemon for the bench: the real reconciler, document watch, notes and report, over the fake hypervisor. Told a
+ * file over IPC, it renames it over its document and answers with the CPU time until the report tells of it.
+ */
+import { renameSync } from "node:fs"
+import { join } from "node:path"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
+import * as NodeServices from "@effect/platform-node/NodeServices"
+import { Context, Effect, Layer } from "effect"
+import { layerWatchedDocument } from "../../layers/document/watch.ts"
+import { layerFileReporter } from "../../layers/reporter/file.ts"
+import { layerSqliteState } from "../../layers/state/sqlite.ts"
+import { layerAppLogsMemory, makeAppLogsWorld } from "../../layers/testing/AppLogs.ts"
+import { makeFakeHost } from "../../layers/testing/FakeHost.ts"
+import { layerGuest } from "../../layers/testing/Guest.ts"
+import { layerHealthProber } from "../../layers/testing/HealthProber.ts"
+import { layerHostInfoMemory, makeHostInfoWorld } from "../../layers/testing/HostInfo.ts"
+import { layerHypervisor } from "../../layers/testing/Hypervisor.ts"
+import { layerLayerImagesMemory, makeLayerImagesWorld } from "../../layers/testing/LayerImages.ts"
+import { layerNetwork } from "../../layers/testing/Network.ts"
+import { layerProxyMemory, makeProxyWorld } from "../../layers/testing/Proxy.ts"
+import { layerVolumeBackendMemory, makeVolumeWorld } from "../../layers/testing/VolumeBackend.ts"
+import { runHost } from "../../src/reconcile/host.ts"
+import { HostSettings } from "../../src/reconcile/settings.ts"
+import { GuestImage } from "../../src/services/GuestImage.ts"
+import { Reporter } from "../../src/services/Reporter.ts"
+
+/** What the daemon is told: take this file as the document; it has this digest. */
+export interface Order {
+  readonly file: string
+  readonly digest: string
+  /** Answer only when every app is up. */
+  readonly settled: boolean
+}
+
+/** What it answers: CPU milliseconds from the rename to the report, and its resident memory. */
+export interface Answer {
+  readonly cpuMs: number
+  readonly rssMib: number
+}
+
+const stateDir = process.argv[2] ?? ""
+const document = join(stateDir, "desired.json")
+
+let wanted: { readonly digest: string; readonly done: (text: string) => void } | undefined
+
+/** The real reporter; the bench hears of each report that is on the disk. */
+const listening = Layer.effect(
+  Reporter,
+  Effect.map(Reporter, (reporter) => ({
+    write: (text: string) =>
+      Effect.tap(reporter.write(text), () =>
+        Effect.sync(() => {
+          if (wanted !== undefined && text.includes(wanted.digest)) wanted.done(text)
+        })
+      )
+  }))
+).pipe(Layer.provide(layerFileReporter({ stateDir })))
+
+const services = Layer.unwrap(
+  Effect.map(makeFakeHost, (machine) =>
+    Layer.mergeAll(
+      layerHypervisor(machine),
+      layerGuest(machine),
+      layerNetwork(machine),
+      layerHealthProber(machine),
+      layerWatchedDocument({ path: document }),
+      layerSqliteState({ stateDir }),
+      listening,
+      layerVolumeBackendMemory(makeVolumeWorld()),
+      layerLayerImagesMemory(makeLayerImagesWorld()),
+      layerAppLogsMemory(makeAppLogsWorld()),
+      layerProxyMemory(makeProxyWorld()),
+      layerHostInfoMemory(makeHostInfoWorld({ memoryMib: 4 * 2 ** 20 })),
+      Layer.succeedContext(
+        Context.make(GuestImage, {
+          version: "bench",
+          kernel: "/memory/kernel",
+          initramfs: "/memory/initramfs",
+          base: "/memory/base",
+          tscProbe: "/memory/tsc"
+        }).pipe(
+          Context.add(HostSettings, {
+            maxApps: 5567,
+            maxConcurrentVmStarts: undefined,
+            reservedMemoryMib: 640,
+            servesHttp: true,
+            rawPortsPerGuest: 7,
+            storagePrefix: "volumes",
+            guestHelloTimeoutMs: 60_000,
+            versions: { agent: "bench", zerofs: "none", firecracker: "none" }
+          })
+        )
+      )
+    )
+  )
+)
+
+process.on("message", (order: Order) => {
+  const before = process.cpuUsage()
+  wanted = {
+    digest: order.digest,
+    done: (text) => {
+      const { user, system } = process.cpuUsage(before)
+      if (order.settled && !/^(?!.*"state":"(?:pending|starting|stopping)")/su.test(text)) return
+      wanted = undefined
+      const answer: Answer = { cpuMs: (user + system) / 1000, rssMib: process.memoryUsage().rss / 2 ** 20 }
+      process.send?.(answer)
+    }
+  }
+  renameSync(order.file, document)
+})
+
+NodeRuntime.runMain(runHost.pipe(Effect.provide(services), Effect.scoped, Effect.provide(NodeServices.layer)))
