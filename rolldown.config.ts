@@ -1,5 +1,8 @@
 import type { Plugin, RolldownOptions } from "rolldown"
 
+/** The part that takes longest to load, and of which most commands import functions that they never call. */
+const SLOW_PART = "node:crypto"
+
 /**
  * Loads the parts of Node one by one, when the module that imports them begins to run. An import would load them all
  * before anything runs, and with `node:http` a whole fetch client.
@@ -10,25 +13,39 @@ const lazyBuiltins: Plugin = {
   load: (id) => {
     if (!id.startsWith("\0node:")) return null
     const name = id.slice(1)
-    const names = Object.keys(process.getBuiltinModule(name) ?? {}).filter((key) =>
-      /^[A-Za-z_$][\w$]*$/u.test(key)
+    const part = `process.getBuiltinModule(${JSON.stringify(name)})`
+    const exports = Object.entries(process.getBuiltinModule(name) ?? {}).flatMap(([key, value]) => {
+      if (key === "default" || !/^[A-Za-z_$][\w$]*$/u.test(key)) return []
+      const plain = typeof value === "function" && /^[a-z]/u.test(key)
+      const its =
+        name === SLOW_PART && plain
+          ? `(...given) => ${part}.${key}(...given)`
+          : `/* @__PURE__ */ (() => builtin.${key})()`
+      return [`const its_${key} = ${its}`, `export { its_${key} as ${key} }`]
+    })
+    return [`const builtin = /* @__PURE__ */ (() => ${part})()`, "export default builtin", ...exports].join(
+      "\n"
     )
-    return [
-      `const builtin = process.getBuiltinModule(${JSON.stringify(name)})`,
-      "export default builtin",
-      ...names.map(
-        (key) =>
-          `const its_${key} = /* @__PURE__ */ (() => builtin.${key})()\nexport { its_${key} as ${key} }`
-      )
-    ].join("\n")
   }
+}
+
+/** Effect's command line makes a segmenter of Unicode text as it is loaded, which takes long; here the first text does. */
+const lateSegmenter: Plugin = {
+  name: "late-segmenter",
+  transform: (code, id) =>
+    id.endsWith("/effect/dist/cli/CliOutput.js")
+      ? `let segmenter\n${code.replace(
+          /new Intl\.Segmenter\((undefined, \{[^}]*\})\)/u,
+          "{ segment: (text) => (segmenter ??= new Intl.Segmenter($1)).segment(text) }"
+        )}`
+      : null
 }
 
 /** The program as it is installed: one file that needs nothing but Node, so that it starts fast. */
 export default {
   input: "bin/nibrunnerd.ts",
   platform: "node",
-  plugins: [lazyBuiltins],
+  plugins: [lazyBuiltins, lateSegmenter],
   output: {
     file: "dist/nibrunnerd.mjs",
     format: "esm",

@@ -104,7 +104,11 @@ describe("the launcher", () => {
       starts.map(({ stdout }) => stdout.trim()),
       Array.from({ length: 6 }, () => "hello first")
     )
-    assert.deepStrictEqual(readdirSync(join(project, "dist")).sort(), [".lock", "nibrunnerd.mjs"])
+    assert.deepStrictEqual(readdirSync(join(project, "dist")).sort(), [
+      ".lock",
+      "compile-cache",
+      "nibrunnerd.mjs"
+    ])
   })
 
   it("names the command that brings the dependencies when they are missing", () => {
