@@ -3,6 +3,7 @@ import type { AppId, HostDesiredState } from "../document/schema.ts"
 import type { MemoryClaim } from "./admission.ts"
 import type { DesiredApp } from "./model.ts"
 import { wantsMachine } from "./plan.ts"
+import { type HostLimits, refusal } from "./refusal.ts"
 
 /** What a document says of an app that it does not name. */
 export const unnamed: DesiredApp = { instance: undefined, volumes: [] }
@@ -20,8 +21,21 @@ export const byApp = (document: HostDesiredState | undefined): Map<AppId, Desire
   return apps
 }
 
-/** The memory of every app that the document wants up, in its order. */
-export const claimsOf = (document: HostDesiredState | undefined): ReadonlyArray<MemoryClaim> =>
+/**
+ * The memory of every app that the document wants up, in its order. An instance that this host refuses claims
+ * none: it would keep others waiting for what it never takes.
+ *
+ * @param apps the same document, by app
+ */
+export const claimsOf = (
+  document: HostDesiredState | undefined,
+  apps: ReadonlyMap<AppId, DesiredApp>,
+  limits: HostLimits
+): ReadonlyArray<MemoryClaim> =>
   (document?.instances ?? [])
-    .filter(wantsMachine)
+    .filter(
+      (instance) =>
+        wantsMachine(instance) &&
+        refusal(instance, apps.get(instance.appId)?.volumes ?? [], limits) === undefined
+    )
     .map(({ appId, config }) => ({ appId, memoryMib: config.resources.memoryMib }))

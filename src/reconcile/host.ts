@@ -129,7 +129,7 @@ export const runHost = Effect.gen(function* () {
   const desired = byApp(inForce?.document)
   yield* loadMeters(host)
   if (inForce !== undefined) host.measurements.keepOnly(new Set(desired.keys()))
-  yield* host.memory.setClaims(claimsOf(inForce?.document))
+  yield* host.memory.setClaims(claimsOf(inForce?.document, desired, host.limits))
   const known = new Set([...notes.records.keys(), ...notes.volumes.keys(), ...desired.keys()])
   let unseen = known.size
   const allLooked = yield* Deferred.make<void>()
@@ -160,8 +160,8 @@ export const runHost = Effect.gen(function* () {
     inForce = accepted
     yield* Effect.logInfo(`accepted a document that touches ${touched.size} apps`)
     // First what the document wants in all, so that the order in which apps ask for memory does not matter.
-    yield* host.memory.setClaims(claimsOf(accepted.document))
     const wanted = byApp(accepted.document)
+    yield* host.memory.setClaims(claimsOf(accepted.document, wanted, host.limits))
     host.measurements.keepOnly(new Set(wanted.keys()))
     yield* Effect.forEach(touched, (appId) => apps.tell(appId, wanted.get(appId) ?? unnamed), {
       discard: true
