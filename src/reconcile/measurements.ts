@@ -168,8 +168,10 @@ export class Measurements {
         present.some((volume) => volume.volumeId === volumeId)
       )
       const meters = afterHolding(record.meters, { state, volumes }, elapsedMs)
-      if (meters === record.meters && kept.length === record.volumes.length) continue
-      entry.record = { ...record, meters, volumes: kept }
+      const gone = kept.length < record.volumes.length
+      // What has not changed stays the same object: it need not be put into words again.
+      if (meters !== record.meters || gone)
+        entry.record = { ...record, meters, volumes: gone ? kept : record.volumes }
     }
   }
 

@@ -7,6 +7,8 @@ import type { HostContext } from "./host-context.ts"
 
 const passEveryMs = 5_000
 const saveEveryMs = 20_000
+/** Apps in one transaction. Nothing else happens in the daemon while one is written: some milliseconds. */
+const savedAtOnce = 1_000
 /** New measurements alone make no more reports than this. Meters that have only grown make none. */
 const reportEveryMs = 15_000
 
@@ -29,10 +31,12 @@ export const runMetering = Effect.fnUntraced(function* (host: HostContext, onNew
   const pass = Effect.map(now, (at) => measurements.pass(statuses, at))
 
   const save = Effect.gen(function* () {
-    const unsaved = measurements.unsaved
-    if (unsaved.records.length === 0 && unsaved.forgotten.length === 0) return
-    yield* state.saveMeters(unsaved.records, unsaved.forgotten)
-    measurements.saved(unsaved)
+    const { records, forgotten } = measurements.unsaved
+    for (let at = 0; at < records.length || (at === 0 && forgotten.length > 0); at += savedAtOnce) {
+      const part = { records: records.slice(at, at + savedAtOnce), forgotten: at === 0 ? forgotten : [] }
+      yield* state.saveMeters(part.records, part.forgotten)
+      measurements.saved(part)
+    }
     complained = false
   }).pipe(
     Effect.catchTag("HostStateError", (error) => {

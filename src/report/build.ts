@@ -57,7 +57,7 @@ const computeReport = (compute: Compute): InstanceCompute => ({
   measuredAt: time(compute.measuredAt)
 })
 
-const metersReport = (meters: AppMeasurements["meters"]): InstanceMeters => ({
+export const metersReport = (meters: AppMeasurements["meters"]): InstanceMeters => ({
   runningMs: Math.floor(meters.runningMs),
   idleMs: Math.floor(meters.idleMs),
   cpuMs: Math.floor(meters.cpuMs),
@@ -96,7 +96,6 @@ const instanceReport = (
   ...known("lastHealthyAt", status.lastHealthyAt === undefined ? undefined : time(status.lastHealthyAt)),
   ...known("lastExitCode", status.lastExitCode),
   ...known("compute", measured?.compute === undefined ? undefined : computeReport(measured.compute)),
-  ...known("meters", measured === undefined ? undefined : metersReport(measured.meters)),
   ...known("message", status.message === undefined ? undefined : clip(status.message))
 })
 
@@ -131,7 +130,7 @@ const exportReport = ({ exportId }: DesiredExport): ExportReport => ({
   message: cannotBeCut
 })
 
-/** What the report says of one app. */
+/** What the report says of one app, but for its meters. */
 export interface AppReport {
   readonly volumes: ReadonlyArray<VolumeReport>
   readonly instance: InstanceReport | undefined
@@ -179,12 +178,15 @@ export const hostReport = (host: HostStatus): Omit<HostReport, "volumes" | "inst
 }
 
 export const buildReport = (host: HostStatus): HostReport => {
-  const apps = Array.from(host.apps.values(), (status) =>
-    appReport(status, host.measured(status.appId), host.storagePrefix)
-  )
+  const apps = Array.from(host.apps.values(), (status) => {
+    const measured = host.measured(status.appId)
+    const { volumes, instance } = appReport(status, measured, host.storagePrefix)
+    const meters = known("meters", measured === undefined ? undefined : metersReport(measured.meters))
+    return { volumes, instances: instance === undefined ? [] : [{ ...instance, ...meters }] }
+  })
   return {
     ...hostReport(host),
     volumes: apps.flatMap(({ volumes }) => volumes),
-    instances: apps.flatMap(({ instance }) => (instance === undefined ? [] : [instance]))
+    instances: apps.flatMap(({ instances }) => instances)
   }
 }
