@@ -1,16 +1,15 @@
 /** What the page is made of, ordered for those who make its families. Pure. */
 import type { AppId, DesiredInstance } from "../document/schema.ts"
 import { isConverged } from "../reconcile/status.ts"
-import type { HostStatus } from "../report/build.ts"
-import type { HostReport, InstanceReport, VolumeReport } from "../report/schema.ts"
+import { appReport, type HostStatus, hostReport, metersReport } from "../report/build.ts"
+import type { InstanceMeters, InstanceReport, VolumeReport } from "../report/schema.ts"
 import type { AppTraffic, ProxyTraffic } from "../services/Proxy.ts"
 import { labelText } from "./exposition.ts"
 import type { AppCounts, HostCounts } from "./host-metrics.ts"
 import type { LabelText } from "./instruments.ts"
 
 export interface MetricsSources {
-  /** What `reported.json` says of `status`. */
-  readonly report: HostReport
+  /** What the report would be made of at this moment. */
   readonly status: HostStatus
   readonly maxApps: number
   readonly memoryAvailableBytes: number | undefined
@@ -23,6 +22,8 @@ export interface AppView {
   /** `app="…"`. */
   readonly label: LabelText
   readonly report: InstanceReport
+  readonly meters: InstanceMeters | undefined
+  /** It is what the document asks. */
   readonly converged: boolean
   readonly attempts: number
   readonly counts: AppCounts | undefined
@@ -36,10 +37,12 @@ export interface VolumeView {
 }
 
 export interface MetricsView extends MetricsSources {
+  /** What the report says of the host. */
+  readonly host: ReturnType<typeof hostReport>
   readonly apps: ReadonlyArray<AppView>
   readonly volumes: ReadonlyArray<VolumeView>
   readonly slotsUsed: number
-  /** Everything is as the document asks. */
+  /** Every app and every volume is as the document asks. */
   readonly converged: boolean
 }
 
@@ -52,34 +55,40 @@ const isAsAsked = (asked: DesiredInstance | undefined, report: InstanceReport): 
 const settledVolume = new Set<VolumeReport["state"]>(["ready", "detached", "deleted"])
 
 export const metricsView = (sources: MetricsSources): MetricsView => {
-  const { report, status, counts, traffic } = sources
+  const { status, counts, traffic } = sources
   const asked = new Map<AppId, DesiredInstance>(
     (status.inForce?.document.instances ?? []).map((instance) => [instance.appId, instance])
   )
-  const apps = report.instances.map((instance): AppView => {
-    const { appId } = instance
-    return {
+  const apps: Array<AppView> = []
+  const volumes: Array<VolumeView> = []
+  let slotsUsed = 0
+  for (const [appId, app] of status.apps) {
+    const measured = status.measured(appId)
+    const report = appReport(app, measured, status.storagePrefix)
+    if (app.slot !== undefined) slotsUsed++
+    for (const volume of report.volumes) {
+      volumes.push({ label: labelText({ volume: volume.volumeId, app: appId }), report: volume })
+    }
+    if (report.instance === undefined) continue
+    apps.push({
       label: labelText({ app: appId }),
-      report: instance,
-      converged: isAsAsked(asked.get(appId), instance),
-      attempts: status.apps.get(appId)?.instance?.attempts ?? 0,
+      report: report.instance,
+      meters: measured === undefined ? undefined : metersReport(measured.meters),
+      converged: isAsAsked(asked.get(appId), report.instance),
+      attempts: app.instance?.attempts ?? 0,
       counts: counts.apps.get(appId),
       traffic: traffic.apps.get(appId)
-    }
-  })
-  let slotsUsed = 0
-  for (const { slot } of status.apps.values()) if (slot !== undefined) slotsUsed++
+    })
+  }
   return {
     ...sources,
+    host: hostReport(status),
     apps,
-    volumes: report.volumes.map((volume) => ({
-      label: labelText({ volume: volume.volumeId, app: volume.appId }),
-      report: volume
-    })),
+    volumes,
     slotsUsed,
     converged:
       apps.length === asked.size &&
       apps.every(({ converged }) => converged) &&
-      report.volumes.every(({ state }) => settledVolume.has(state))
+      volumes.every(({ report }) => settledVolume.has(report.state))
   }
 }

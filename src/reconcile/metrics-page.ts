@@ -3,7 +3,6 @@ import { Effect } from "effect"
 import { renderFamily } from "../metrics/exposition.ts"
 import { families } from "../metrics/families.ts"
 import { metricsView } from "../metrics/view.ts"
-import { buildReport } from "../report/build.ts"
 import type { Page } from "../services/MetricsPage.ts"
 import { type HostStatusOptions, hostStatus } from "./host-status.ts"
 
@@ -12,7 +11,6 @@ export const metricsPage = (options: HostStatusOptions): Effect.Effect<Page> =>
     const { host } = options
     const status = yield* hostStatus(options)
     const view = metricsView({
-      report: buildReport(status),
       status,
       maxApps: host.settings.maxApps,
       memoryAvailableBytes: yield* host.info.memoryAvailableBytes,

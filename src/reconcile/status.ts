@@ -194,7 +194,9 @@ const sameInstance = (left: InstanceStatus | undefined, right: InstanceStatus | 
 
 /** Whether two states read the same; the time of the last good probe alone is no news. */
 export const sameStatus = (left: AppStatus, right: AppStatus): boolean =>
-  sameInstance(left.instance, right.instance) && sameJson(left.volumes, right.volumes)
+  left.slot === right.slot &&
+  sameInstance(left.instance, right.instance) &&
+  sameJson(left.volumes, right.volumes)
 
 /** What the proxy does with the app's requests in this state. */
 export const routeTarget = (

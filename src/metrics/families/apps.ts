@@ -69,7 +69,7 @@ export const appFamilies: ReadonlyArray<Family<MetricsView>> = [
     "nibrunner_app_time_seconds_total",
     "Time that the app has held memory (up) or a snapshot (asleep), since this host first knew it.",
     { app: appLabel, holding: ["memory", "snapshot"] },
-    perApp(({ label, report: { meters } }, put) => {
+    perApp(({ label, meters }, put) => {
       if (meters === undefined) return
       put(`${label},holding="memory"`, seconds(meters.runningMs))
       put(`${label},holding="snapshot"`, seconds(meters.idleMs))
@@ -79,13 +79,13 @@ export const appFamilies: ReadonlyArray<Family<MetricsView>> = [
     "nibrunner_app_cpu_seconds_total",
     "CPU time that the app has used, over all its CPUs, since this host first knew it.",
     { app: appLabel },
-    valueOf(({ report: { meters } }) => (meters === undefined ? undefined : seconds(meters.cpuMs)))
+    valueOf(({ meters }) => (meters === undefined ? undefined : seconds(meters.cpuMs)))
   ),
   counter(
     "nibrunner_app_network_bytes_total",
     "Bytes that reached the guest (in) and that it sent (out), since this host first knew the app.",
     { app: appLabel, direction: ["in", "out"] },
-    perApp(({ label, report: { meters } }, put) => {
+    perApp(({ label, meters }, put) => {
       if (meters === undefined) return
       put(`${label},direction="in"`, meters.rxBytes)
       put(`${label},direction="out"`, meters.txBytes)
@@ -95,7 +95,7 @@ export const appFamilies: ReadonlyArray<Family<MetricsView>> = [
     "nibrunner_app_disk_mib_seconds_total",
     "The size of the app's volumes (provisioned), and what is used of them (used), times time, in MiB seconds.",
     { app: appLabel, disk: ["provisioned", "used"] },
-    perApp(({ label, report: { meters } }, put) => {
+    perApp(({ label, meters }, put) => {
       if (meters === undefined) return
       put(`${label},disk="provisioned"`, meters.diskProvisionedMibSeconds)
       put(`${label},disk="used"`, meters.diskUsedMibSeconds)

@@ -19,7 +19,7 @@ export const hostFamilies: ReadonlyArray<Family<MetricsView>> = [
       firecracker: "version",
       zerofs: "version"
     },
-    ({ report: { versions } }, put) =>
+    ({ host: { versions } }, put) =>
       put(
         labelText({
           agent: versions.agent,
@@ -41,7 +41,7 @@ export const hostFamilies: ReadonlyArray<Family<MetricsView>> = [
     "nibrunner_host_state",
     "1 for the state that the report names, 0 for the others.",
     { state: hostStates },
-    ({ report }, put) => oneHot(put, "", hostStates, report.state)
+    ({ host }, put) => oneHot(put, "", hostStates, host.state)
   ),
   gauge(
     "nibrunner_host_reconciled",
@@ -59,13 +59,13 @@ export const hostFamilies: ReadonlyArray<Family<MetricsView>> = [
     "nibrunner_host_capacity",
     "What the host has: CPUs, bytes of memory for guests, bytes of the filesystem of paths.state_dir.",
     { resource: resources },
-    ({ report: { capacity } }, put) => putResources(put, capacity)
+    ({ host: { capacity } }, put) => putResources(put, capacity)
   ),
   gauge(
     "nibrunner_host_allocatable",
     "What of it is free, in the same units.",
     { resource: resources },
-    ({ report: { allocatable } }, put) => putResources(put, allocatable)
+    ({ host: { allocatable } }, put) => putResources(put, allocatable)
   ),
   gauge(
     "nibrunner_host_memory_available_bytes",
@@ -121,7 +121,7 @@ const MIB = 1024 * 1024
 
 const putResources = (
   put: Parameters<Family<MetricsView>["collect"]>[1],
-  has: MetricsView["report"]["capacity"]
+  has: MetricsView["host"]["capacity"]
 ) => {
   put('resource="vcpu"', has.vcpuCount)
   put('resource="memory"', has.memoryMib * MIB)

@@ -26,7 +26,7 @@ export const proxyFamilies: ReadonlyArray<Family<MetricsView>> = [
   ),
   gauge(
     "nibrunner_proxy_requests_in_flight",
-    "Requests between their routing and the end of both bodies, and upgraded connections, over all apps.",
+    "Requests between their routing and the end of both bodies, upgraded connections, and connections to raw ports, over all apps.",
     {},
     ({ traffic }, put) => {
       let open = 0
@@ -43,9 +43,21 @@ export const proxyFamilies: ReadonlyArray<Family<MetricsView>> = [
       for (const digit of classes) put(`${label},class="${digit}xx"`, traffic.answers[digit])
     })
   ),
+  counter(
+    "nibrunner_app_requests_refused_total",
+    "Requests for the app that the proxy answered with 503: it takes none, could not be woken, or has as many as it may.",
+    { app: appLabel },
+    valueOf(({ traffic }) => traffic?.refused)
+  ),
+  counter(
+    "nibrunner_app_requests_unreachable_total",
+    "Requests for the app that the proxy answered with 502.",
+    { app: appLabel },
+    valueOf(({ traffic }) => traffic?.unreachable)
+  ),
   gauge(
     "nibrunner_app_requests_open",
-    "Requests for the app that are open: until the last byte of both bodies, or until an upgraded connection closes.",
+    "What is open for the app: requests until the last byte of both bodies, upgraded connections and connections to raw ports until they close.",
     { app: appLabel },
     valueOf(({ traffic }) => traffic?.open)
   )

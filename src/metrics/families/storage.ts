@@ -59,7 +59,7 @@ export const storageFamilies: ReadonlyArray<Family<MetricsView>> = [
     "nibrunner_checkpoint_state",
     "1 for the state that the report names, 0 for the others.",
     { checkpoint: "its checkpointId", volume: "its volumeId", state: checkpointStates },
-    ({ report: { checkpoints } }, put) => {
+    ({ host: { checkpoints } }, put) => {
       for (const { checkpointId, volumeId, state } of checkpoints) {
         oneHot(put, labelText({ checkpoint: checkpointId, volume: volumeId }), checkpointStates, state)
       }
@@ -69,7 +69,7 @@ export const storageFamilies: ReadonlyArray<Family<MetricsView>> = [
     "nibrunner_export_state",
     "1 for the state that the report names, 0 for the others.",
     { export: "its exportId", state: exportStates },
-    ({ report: { exports } }, put) => {
+    ({ host: { exports } }, put) => {
       for (const { exportId, state } of exports)
         oneHot(put, labelText({ export: exportId }), exportStates, state)
     }

@@ -19,6 +19,11 @@ import {
 import { layerHostStateMemory, makeHostStateWorld } from "../../../layers/testing/HostState.ts"
 import { layerHypervisor } from "../../../layers/testing/Hypervisor.ts"
 import { layerLayerImagesMemory, makeLayerImagesWorld } from "../../../layers/testing/LayerImages.ts"
+import {
+  layerMetricsPageMemory,
+  makeMetricsPageWorld,
+  readPage
+} from "../../../layers/testing/MetricsPage.ts"
 import { layerNetwork } from "../../../layers/testing/Network.ts"
 import { layerReporterMemory, makeReporterWorld } from "../../../layers/testing/Reporter.ts"
 import { layerVolumeBackendMemory, makeVolumeWorld } from "../../../layers/testing/VolumeBackend.ts"
@@ -26,7 +31,7 @@ import { runHost } from "../../../src/reconcile/host.ts"
 import { HostSettings } from "../../../src/reconcile/settings.ts"
 import type { HostReport, InstanceReport } from "../../../src/report/schema.ts"
 import { GuestImage } from "../../../src/services/GuestImage.ts"
-import { type AppRoute, Proxy } from "../../../src/services/Proxy.ts"
+import { type AppRoute, Proxy, type ProxyTraffic } from "../../../src/services/Proxy.ts"
 
 export interface HostOptions {
   readonly machine?: Partial<HostInfoWorld>
@@ -52,6 +57,13 @@ const image = Layer.succeed(GuestImage, {
   tscProbe: "/memory/tsc-khz"
 })
 
+/** What a proxy has counted that nobody has asked anything. */
+export const noTraffic: ProxyTraffic = {
+  outcomes: { served: 0, noSuchHost: 0, wrongHost: 0, refused: 0, unreachable: 0 },
+  handshakes: { completed: 0, failed: 0, timedOut: 0 },
+  apps: new Map()
+}
+
 /** Everything that outlives a daemon, and the daemon's life and death. */
 export const makeHost = Effect.fnUntraced(function* (options: HostOptions = {}) {
   const machine = yield* makeFakeHost
@@ -63,12 +75,14 @@ export const makeHost = Effect.fnUntraced(function* (options: HostOptions = {}) 
   const reporter = makeReporterWorld()
   const routes = new Map<string, AppRoute>()
   const routeLog: Array<AppRoute | { readonly removed: string }> = []
+  const page = makeMetricsPageWorld()
+  const proxied: { traffic: ProxyTraffic } = { traffic: noTraffic }
 
   const proxy = Layer.sync(Proxy, () => {
     routes.clear()
     return {
       address: { host: "127.0.0.1", port: 8080 },
-      traffic: Effect.die("no test asks"),
+      traffic: Effect.sync(() => proxied.traffic),
       setRoute: (route: AppRoute) =>
         Effect.sync(() => {
           routes.set(route.appId, route)
@@ -94,6 +108,7 @@ export const makeHost = Effect.fnUntraced(function* (options: HostOptions = {}) 
       layerLayerImagesMemory(images),
       layerAppLogsMemory(logs),
       layerReporterMemory(reporter),
+      layerMetricsPageMemory(page),
       layerHostInfoMemory(makeHostInfoWorld(options.machine)),
       proxy,
       image,
@@ -148,6 +163,9 @@ export const makeHost = Effect.fnUntraced(function* (options: HostOptions = {}) 
     reporter,
     routes,
     routeLog,
+    proxied,
+    /** The metrics page, as Prometheus would get it now. */
+    metrics: readPage(page),
     start,
     stop,
     crash,
