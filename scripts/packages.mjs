@@ -30,6 +30,7 @@ export const packages = [
   { name: "cpio", command: "cpio", for: "test", why: "reads back the initramfs that is packed here" },
   { name: "iproute2", command: "ip", for: "test", why: "raises the loopback of the tests' network" },
   { name: "strace", command: "strace", for: "test", why: "shows that data is on the disk before it counts" },
+  { name: "procps", command: "ps", for: "test", why: "tells a process's session" },
   { name: "nix-bin", command: "nix-instantiate", for: "test", why: "checks the syntax of flake.nix" },
   { name: "prometheus", command: "promtool", for: "test", why: "reads the metrics page as Prometheus does" },
 
