@@ -85,13 +85,26 @@ export const outOfRestarts = (record: AppRecord | undefined, instance: DesiredIn
 const exists = (facts: VolumeFacts | undefined): boolean =>
   facts?.record !== undefined && facts.record.state !== "deleted"
 
+/** Whether the document asks for a smaller volume than there is: it stays as it is. */
+export const shrinks = (wanted: DesiredVolume, facts: VolumeFacts | undefined): boolean =>
+  wanted.desiredState === "present" &&
+  facts?.record?.state === "ready" &&
+  wanted.sizeBytes < facts.record.sizeBytes
+
+/** Whether the document asks for a larger volume than there is. */
+export const grows = (wanted: DesiredVolume, facts: VolumeFacts | undefined): boolean =>
+  wanted.desiredState === "present" &&
+  facts?.record?.state === "ready" &&
+  wanted.sizeBytes > facts.record.sizeBytes
+
 const needsProvisioning = (wanted: DesiredVolume, facts: VolumeFacts | undefined): boolean =>
-  facts?.record?.state !== "ready" || facts.record.sizeBytes !== wanted.sizeBytes
+  facts?.record?.state !== "ready" || grows(wanted, facts)
 
 const usedByMachine = (facts: AppFacts, volumeId: VolumeId): boolean =>
   facts.machineUp && facts.record?.instance?.volumeId === volumeId
 
-const sameVolume = (left: DesiredVolume, right: DesiredVolume): boolean =>
+/** Whether an attempt on the one is an attempt on the other. */
+export const sameVolume = (left: DesiredVolume, right: DesiredVolume): boolean =>
   left.sizeBytes === right.sizeBytes && left.initialContents?.digest === right.initialContents?.digest
 
 /** A volume's next step, or when to look at it again. */

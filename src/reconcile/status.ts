@@ -5,7 +5,15 @@ import type { InstanceState } from "../report/schema.ts"
 import type { RouteTarget } from "../services/Proxy.ts"
 import { describeFailure, verdict } from "./health.ts"
 import type { AppModel, StartProgress } from "./model.ts"
-import { attemptsOf, outOfRestarts, type VolumeFacts, wantsMachine } from "./plan.ts"
+import {
+  attemptsOf,
+  grows,
+  outOfRestarts,
+  sameVolume,
+  shrinks,
+  type VolumeFacts,
+  wantsMachine
+} from "./plan.ts"
 
 export interface InstanceStatus {
   readonly deploymentId: DeploymentId
@@ -135,11 +143,24 @@ export const instanceStatus = (
   }
 }
 
+/** Why the volume is not as the document asks; a failure of what the document asked before is none. */
+const volumeFailure = (
+  wanted: DesiredVolume | undefined,
+  known: VolumeFacts | undefined
+): string | undefined => {
+  if (wanted === undefined) return undefined
+  if (shrinks(wanted, known))
+    return `volume ${wanted.volumeId} keeps its ${known?.record?.sizeBytes} bytes: the document asks for ${wanted.sizeBytes}, and a volume never shrinks`
+  return known?.failure !== undefined && sameVolume(known.failure.wanted, wanted)
+    ? known.failure.reason
+    : undefined
+}
+
 const volumeState = (
   wanted: DesiredVolume | undefined,
   known: VolumeFacts | undefined
 ): VolumeStatus["state"] => {
-  if (known?.failure !== undefined) return "failed"
+  if (volumeFailure(wanted, known) !== undefined) return "failed"
   const state = known?.record?.state
   if (wanted === undefined) return state === "deleted" ? "deleted" : "detached"
   if (state === "ready" || state === "deleted") return state
@@ -152,16 +173,19 @@ const volumeMessage = (
   wanted: DesiredVolume | undefined,
   known: VolumeFacts | undefined
 ) => {
-  if (known?.failure !== undefined) return known.failure.reason
-  if (wanted === undefined) return undefined
+  const failure = volumeFailure(wanted, known)
+  if (failure !== undefined || wanted === undefined) return failure
   const users = model.desired.instance
   if (wanted.desiredState === "absent") {
     return users?.volumeId === wanted.volumeId
       ? `kept although it is marked absent: the instance of ${users.appId} still names it`
       : undefined
   }
-  const used = users === undefined || users.volumeId === wanted.volumeId
-  return used ? undefined : `not used: the instance of ${model.appId} names volume ${users.volumeId}`
+  if (users !== undefined && users.volumeId !== wanted.volumeId)
+    return `not used: the instance of ${model.appId} names volume ${users.volumeId}`
+  return grows(wanted, known) && model.attachment !== undefined
+    ? `grows from ${known?.record?.sizeBytes} to ${wanted.sizeBytes} bytes when its app boots next`
+    : undefined
 }
 
 export const volumeStatuses = (model: AppModel): ReadonlyArray<VolumeStatus> => {
