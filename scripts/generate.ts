@@ -1,5 +1,5 @@
 /**
- * Writes the files that are made from the code: JSON Schemas and the example configuration.
+ * Writes the files that are made from the code: JSON Schemas, the example configuration, the list of metrics.
  *
  * With `--check` it writes nothing, names the files that are behind and exits with 1.
  */
@@ -9,6 +9,7 @@ import { fileURLToPath } from "node:url"
 import { exampleConfig } from "../src/config/example.ts"
 import { configJsonSchema } from "../src/config/json-schema.ts"
 import { desiredJsonSchema } from "../src/document/json-schema.ts"
+import { metricsDocument } from "../src/metrics/document.ts"
 import { reportedJsonSchema } from "../src/report/json-schema.ts"
 
 const json = (value: unknown) => `${JSON.stringify(value, null, 2)}\n`
@@ -18,7 +19,8 @@ export const generatedFiles: ReadonlyArray<readonly [path: string, contents: () 
   ["deploy/schema/desired.schema.json", () => json(desiredJsonSchema())],
   ["deploy/schema/reported.schema.json", () => json(reportedJsonSchema())],
   ["deploy/schema/config.schema.json", () => json(configJsonSchema())],
-  ["deploy/config.example.toml", exampleConfig]
+  ["deploy/config.example.toml", exampleConfig],
+  ["docs/metrics.md", metricsDocument]
 ]
 
 const pathOf = (path: string) => fileURLToPath(new URL(`../${path}`, import.meta.url))

@@ -57,7 +57,7 @@ export const hostFamilies: ReadonlyArray<Family<MetricsView>> = [
   ),
   gauge(
     "nibrunner_host_capacity",
-    "What the host has: CPUs, bytes of memory for guests, bytes of the filesystem of paths.state_dir.",
+    "What the host has, in the units of the report: CPUs, MiB of memory for guests, bytes of the filesystem of paths.state_dir.",
     { resource: resources },
     ({ host: { capacity } }, put) => putResources(put, capacity)
   ),
@@ -117,13 +117,11 @@ export const hostFamilies: ReadonlyArray<Family<MetricsView>> = [
   )
 ]
 
-const MIB = 1024 * 1024
-
 const putResources = (
   put: Parameters<Family<MetricsView>["collect"]>[1],
   has: MetricsView["host"]["capacity"]
 ) => {
   put('resource="vcpu"', has.vcpuCount)
-  put('resource="memory"', has.memoryMib * MIB)
+  put('resource="memory"', has.memoryMib)
   put('resource="cache"', has.cacheBytes)
 }

@@ -1,4 +1,5 @@
 /** The metrics page of a whole host in memory, beside the report of the same host. */
+import { spawnSync } from "node:child_process"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect } from "effect"
 import { TestClock } from "effect/testing"
@@ -46,6 +47,28 @@ const one = (appId: string, config: Record<string, unknown>) =>
   rawDocument({ volumes: [rawVolume(appId)], instances: [rawInstance(appId, { config })] })
 
 describe("the metrics page", () => {
+  it.effect("is a page that Prometheus' own tools have nothing to say against", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      const lint = Effect.map(host.metrics, (input) => {
+        const { status, stdout, stderr } = spawnSync("promtool", ["check", "metrics"], {
+          input,
+          encoding: "utf8"
+        })
+        return { status, said: stdout + stderr }
+      })
+      assert.deepStrictEqual(yield* lint, { status: 0, said: "" })
+      yield* host.put(running("app-1", "app-2"))
+      yield* host.untilState("app-1", "running")
+      yield* host.machine.end("app-1", { kind: "exited", code: 1 })
+      yield* host.untilState("app-1", "failed")
+      yield* host.untilState("app-1", "running")
+      assert.deepStrictEqual(yield* lint, { status: 0, said: "" })
+      yield* host.stop()
+    })
+  )
+
   it.effect("declares every series once, with HELP and TYPE, whether it has samples or not", () =>
     Effect.gen(function* () {
       const host = yield* makeHost()
@@ -109,7 +132,7 @@ describe("the metrics page", () => {
         ["nibrunner_host_allocatable", report?.allocatable]
       ] as const) {
         assert.strictEqual(valueOf(page, name, { resource: "vcpu" }), has?.vcpuCount)
-        assert.strictEqual(valueOf(page, name, { resource: "memory" }), (has?.memoryMib ?? 0) * 2 ** 20)
+        assert.strictEqual(valueOf(page, name, { resource: "memory" }), has?.memoryMib)
         assert.strictEqual(valueOf(page, name, { resource: "cache" }), has?.cacheBytes)
       }
       assert.strictEqual(valueOf(page, "nibrunner_host_memory_available_bytes"), 12 * 2 ** 30)
