@@ -3,7 +3,7 @@ import * as os from "node:os"
 import * as path from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { layerLinuxHostInfo, memTotalMib } from "../../../layers/host-info/linux.ts"
+import { layerLinuxHostInfo, memAvailableBytes, memTotalMib } from "../../../layers/host-info/linux.ts"
 import { HostInfo } from "../../../src/services/HostInfo.ts"
 import { recordedLog } from "../../support/log.ts"
 import { temporaryDirectory } from "../../support/temporary.ts"
@@ -14,12 +14,20 @@ describe("what a Linux host has", () => {
     assert.strictEqual(memTotalMib("MemFree: 1 kB\nXMemTotal: 5 kB\n"), undefined)
   })
 
+  it("is MemAvailable in bytes, unknown to a kernel that does not tell it", () => {
+    assert.strictEqual(memAvailableBytes("MemTotal: 9 kB\nMemAvailable:    1000 kB\n"), 1_024_000)
+    assert.strictEqual(memAvailableBytes("MemTotal: 9 kB\nMemFree: 1 kB\n"), undefined)
+  })
+
   it.live("is this machine's processors, memory and disk", () =>
     Effect.gen(function* () {
       const stateDir = path.join(yield* temporaryDirectory, "state")
       const info = yield* HostInfo.pipe(Effect.provide(layerLinuxHostInfo({ stateDir })))
       assert.strictEqual(info.vcpuCount, os.availableParallelism())
       assert.isAtMost(Math.abs(info.memoryMib - os.totalmem() / 2 ** 20), 1)
+      const available = yield* info.memoryAvailableBytes
+      assert.isAbove(available ?? 0, 0)
+      assert.isBelow(available ?? 0, os.totalmem())
       const disk = yield* info.disk
       assert.isAbove(disk.availableBytes, 0)
       assert.isAbove(disk.totalBytes, disk.availableBytes)
