@@ -118,10 +118,14 @@ static void set_kernel(const char *path, const char *value) {
 	close(fd);
 }
 
+bool machine_set_clock(uint64_t ms) {
+	struct timespec time = { (time_t)(ms / 1000), (long)(ms % 1000) * 1000000 };
+	return clock_settime(CLOCK_REALTIME, &time) == 0;
+}
+
 const char *machine_prepare(const struct boot_spec *spec) {
-	struct timespec time = { (time_t)(spec->host_time_ms / 1000), (long)(spec->host_time_ms % 1000) * 1000000 };
 	const char *failure;
-	if (clock_settime(CLOCK_REALTIME, &time) || sethostname(spec->hostname, strlen(spec->hostname)))
+	if (!machine_set_clock(spec->host_time_ms) || sethostname(spec->hostname, strlen(spec->hostname)))
 		return sentence("clock and hostname cannot be set: %s", strerror(errno));
 	/* The program has the machine for itself: it may listen on any port. No namespace may give it more rights. */
 	set_kernel("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");

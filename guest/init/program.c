@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mount.h>
@@ -15,15 +16,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define CGROUP "/cgroup/program"
+
 int program_stdout, program_stderr;
 static int stdout_end, stderr_end, outcome_pipe = -1, own_pidfd, watching_epoll;
 static uint32_t outcome_tag;
-static pid_t reaper, program;
+static pid_t reaper, program, syncer;
 static int program_status;
 
 /* Why a process did not become the program. */
 struct outcome {
-	enum step { ROOT_STEP, LIMITS_STEP, OUTPUT_STEP, DIRECTORY_STEP, PRIVILEGES_STEP, EXEC_STEP } step;
+	enum step { GROUP_STEP, ROOT_STEP, LIMITS_STEP, OUTPUT_STEP, DIRECTORY_STEP, PRIVILEGES_STEP, EXEC_STEP } step;
 	int error;
 };
 
@@ -40,13 +43,6 @@ static bool make_pipe(int *read_end, int *write_end) {
 	return true;
 }
 
-bool program_init(int epoll, uint32_t tag) {
-	watching_epoll = epoll;
-	outcome_tag = tag;
-	own_pidfd = pidfd_of(getpid());
-	return own_pidfd >= 0 && make_pipe(&program_stdout, &stdout_end) && make_pipe(&program_stderr, &stderr_end);
-}
-
 /* The first process of the program's pid namespace: with SIGCHLD ignored, what it inherits is reaped by itself. */
 static _Noreturn void reap_for_ever(void) {
 	signal(SIGCHLD, SIG_IGN);
@@ -54,6 +50,39 @@ static _Noreturn void reap_for_ever(void) {
 	syscall(SYS_close_range, 0, ~0u, 0);
 	for (;;)
 		pause();
+}
+
+static int open_group(const char *file, int flags) {
+	char path[64];
+	snprintf(path, sizeof path, CGROUP "/%s", file);
+	return open(path, flags | O_CLOEXEC);
+}
+
+static bool write_group(const char *file, const char *value) {
+	int fd = open_group(file, O_WRONLY);
+	bool written = fd >= 0 && write(fd, value, strlen(value)) > 0;
+	int error = errno;
+	close(fd);
+	errno = error;
+	return written;
+}
+
+/* What freezes the program without its knowledge: a cgroup of its own, out of its sight. */
+static bool make_group(void) {
+	mkdir("/cgroup", 0700);
+	return mount("cgroup", "/cgroup", "cgroup2", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0 && mkdir(CGROUP, 0700) == 0;
+}
+
+bool program_init(int epoll, uint32_t tag) {
+	watching_epoll = epoll;
+	outcome_tag = tag;
+	own_pidfd = pidfd_of(getpid());
+	return own_pidfd >= 0 && make_group() && make_pipe(&program_stdout, &stdout_end) &&
+	       make_pipe(&program_stderr, &stderr_end);
+}
+
+static bool enter_group(void) {
+	return write_group("cgroup.procs", "0");
 }
 
 static bool enter_root(void) {
@@ -92,7 +121,8 @@ static void execute(const struct boot_spec *spec) {
 
 static _Noreturn void become_program(const struct boot_spec *spec, int outcome_end) {
 	setsid();
-	enum step step = !enter_root()                      ? ROOT_STEP
+	enum step step = !enter_group()                     ? GROUP_STEP
+			 : !enter_root()                    ? ROOT_STEP
 			 : !set_limits()                    ? LIMITS_STEP
 			 : !connect_output()                ? OUTPUT_STEP
 			 : chdir(spec->working_directory)   ? DIRECTORY_STEP
@@ -138,7 +168,7 @@ const char *program_start(const struct boot_spec *spec) {
 }
 
 static const char *explain(const struct boot_spec *spec, struct outcome outcome) {
-	static const char *const steps[] = { "its root cannot be entered", "its limits cannot be set",
+	static const char *const steps[] = { "its cgroup cannot be entered", "its root cannot be entered", "its limits cannot be set",
 					     "its output cannot be connected", "its working directory cannot be entered",
 					     "its privileges cannot be dropped" };
 	const char *hint = outcome.error == ENOENT ? " (the loader or interpreter that it names is absent)" : "";
@@ -168,6 +198,9 @@ void program_reap(struct supervisor *s, uint64_t now) {
 			program_kill();
 		} else if (pid == reaper) {
 			reaper = 0;
+		} else if (pid == syncer) {
+			syncer = 0;
+			supervise_synced(s, status == 0);
 		}
 		if (!s->program_is_up || program > 0 || reaper > 0)
 			continue;
@@ -196,4 +229,38 @@ void program_terminate(void) {
 void program_kill(void) {
 	if (reaper > 0)
 		kill(reaper, SIGKILL);
+}
+
+bool program_freeze(void) {
+	bool begun = syncer == 0 && write_group("cgroup.freeze", "1");
+	if (!begun)
+		say("the program cannot be frozen: %s", syncer ? "an earlier sync is still under way" : strerror(errno));
+	return begun;
+}
+
+bool program_is_frozen(void) {
+	char events[64] = "";
+	int fd = open_group("cgroup.events", O_RDONLY);
+	ssize_t count = fd < 0 ? -1 : read(fd, events, sizeof events - 1);
+	close(fd);
+	return count > 0 && strstr(events, "frozen 1");
+}
+
+void program_thaw(void) {
+	if (!write_group("cgroup.freeze", "0"))
+		say("the program cannot be thawed: %s", strerror(errno));
+}
+
+/* In a process of its own: PID 1 waits for no disk. */
+bool volume_sync(void) {
+	syncer = fork();
+	if (syncer == 0) {
+		int volume = open("/volume", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		_exit(volume < 0 || syncfs(volume));
+	}
+	if (syncer > 0)
+		return true;
+	syncer = 0;
+	say("the volume cannot be synced: %s", strerror(errno));
+	return false;
 }

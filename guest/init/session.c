@@ -1,5 +1,6 @@
 #include "session.h"
 
+#include <stddef.h>
 #include <string.h>
 
 static uint8_t *put_header(uint8_t *at, size_t length, uint8_t type) {
@@ -19,7 +20,7 @@ static void receipt(struct session *session, uint8_t type, enum receipt outcome)
 
 static void on_reset(void *context) {
 	struct session *session = context;
-	session->greeted = false;
+	session->greeted = session->awaits_freeze = false;
 	session->answer_bytes = session->out_length = session->out_sent = 0;
 	probe_forget_all();
 }
@@ -31,7 +32,7 @@ static void on_hello(struct session *session, const uint8_t *id) {
 	session->greeted = true;
 	memcpy(payload + 4, id, SESSION_BYTES);
 	at = put_number(at, PROTOCOL_VERSION, 4);
-	at = put_number(at, session->supervisor.phase, 1);
+	at = put_number(at, session->supervisor.sleep == THAWED ? session->supervisor.phase : FROZEN, 1);
 	put_number(at, ring_next_sequence(&session->supervisor.ring), 8);
 	answer(session, HELLO_ACK, payload, sizeof payload);
 }
@@ -56,6 +57,32 @@ static void tell_usage(struct session *session, uint32_t id) {
 	answer(session, USAGE_RESULT, payload, sizeof payload);
 }
 
+static void on_freeze(struct session *session, struct fields *f) {
+	uint32_t lease_ms = (uint32_t)take_number(f, 4);
+	if (f->bad || session->awaits_freeze) {
+		receipt(session, FREEZE, f->bad ? NOT_UNDERSTOOD : NOT_NOW);
+		return;
+	}
+	session->awaits_freeze = true;
+	supervise_freeze(&session->supervisor, lease_ms, session->now);
+}
+
+void supervise_froze(struct supervisor *s, bool done) {
+	struct session *session = (struct session *)((char *)s - offsetof(struct session, supervisor));
+	if (session->awaits_freeze)
+		receipt(session, FREEZE, done ? TAKEN : NOT_NOW);
+	session->awaits_freeze = false;
+}
+
+/* The clock first: the program runs on in the right time. */
+static void on_thaw(struct session *session, struct fields *f) {
+	uint64_t time_ms = take_u64(f);
+	bool understood = !f->bad && machine_set_clock(time_ms);
+	if (understood)
+		supervise_thaw(&session->supervisor);
+	receipt(session, THAW, understood ? TAKEN : NOT_UNDERSTOOD);
+}
+
 static bool on_record(void *context, uint8_t type, uint8_t *payload, size_t length) {
 	struct session *session = context;
 	struct fields f = { payload, length, false };
@@ -77,6 +104,10 @@ static bool on_record(void *context, uint8_t type, uint8_t *payload, size_t leng
 		uint32_t id = (uint32_t)take_number(&f, 4);
 		if (!f.bad)
 			tell_usage(session, id);
+	} else if (type == FREEZE) {
+		on_freeze(session, &f);
+	} else if (type == THAW) {
+		on_thaw(session, &f);
 	} else if (type == SHUTDOWN) {
 		uint32_t grace_ms = (uint32_t)take_number(&f, 4);
 		receipt(session, SHUTDOWN, f.bad ? NOT_UNDERSTOOD : TAKEN);

@@ -16,6 +16,8 @@ struct session {
 	uint64_t now;
 	/* The host has said HELLO since the last reset. */
 	bool greeted;
+	/* It waits to be told whether the program is frozen. */
+	bool awaits_freeze;
 	/* Answers that wait to be sent: a host that asks and does not read loses them. */
 	uint8_t answers[1024];
 	size_t answer_bytes;
@@ -27,6 +29,8 @@ void session_feed(struct session *session, const uint8_t *bytes, size_t count, u
 /* Bytes to write, and how many; 0 when there is nothing to say. */
 size_t session_pending(struct session *session, const uint8_t **bytes);
 void session_wrote(struct session *session, size_t count);
+/* Sets the clock: false when there is no such time. */
+bool machine_set_clock(uint64_t ms);
 void session_probe_result(struct session *session, uint32_t id, enum probe_outcome outcome);
 
 /* Begins to connect to a port of this guest; session_probe_result is called, at once or later. */

@@ -11,6 +11,9 @@ enum {
 	SHUTDOWN_LINGER_MS = 2000,
 	/* A process that SIGKILL does not end (it waits for a device) does not hold the machine up. */
 	KILL_PATIENCE_MS = 5000,
+	/* A process that waits for a device cannot be frozen until it has what it waits for. */
+	FREEZE_PATIENCE_MS = 5000,
+	FREEZE_LOOK_MS = 2,
 };
 
 static const char *const signal_names[] = {
@@ -94,6 +97,7 @@ static void restart(struct supervisor *s, int status, const char *reason, uint64
 void supervise_ended(struct supervisor *s, int status, uint64_t now) {
 	char end[128];
 	s->program_is_up = false;
+	supervise_thaw(s);
 	describe_end(end, sizeof end, status);
 	if (s->phase == STOPPING) {
 		s->kill_at = 0;
@@ -111,6 +115,7 @@ void supervise_ended(struct supervisor *s, int status, uint64_t now) {
 
 void supervise_shutdown(struct supervisor *s, uint32_t grace_ms, uint64_t now) {
 	bool again = s->phase == STOPPING;
+	supervise_thaw(s);
 	s->phase = STOPPING;
 	s->start_at = 0;
 	if (!s->program_is_up) {
@@ -125,7 +130,58 @@ void supervise_shutdown(struct supervisor *s, uint32_t grace_ms, uint64_t now) {
 	}
 }
 
+void supervise_freeze(struct supervisor *s, uint32_t lease_ms, uint64_t now) {
+	if (s->phase != RUNNING || s->sleep != THAWED || !program_freeze()) {
+		supervise_froze(s, false);
+		return;
+	}
+	s->sleep = FREEZING;
+	s->look_at = now;
+	s->give_up_at = now + FREEZE_PATIENCE_MS;
+	s->thaw_at = now + lease_ms;
+}
+
+void supervise_synced(struct supervisor *s, bool done) {
+	if (s->sleep != SYNCING)
+		return;
+	if (!done) {
+		supervise_thaw(s);
+		return;
+	}
+	s->sleep = ASLEEP;
+	supervise_froze(s, true);
+}
+
+void supervise_thaw(struct supervisor *s) {
+	bool untold = s->sleep == FREEZING || s->sleep == SYNCING;
+	if (s->sleep == THAWED)
+		return;
+	s->sleep = THAWED;
+	s->thaw_at = s->look_at = s->give_up_at = 0;
+	program_thaw();
+	if (untold)
+		supervise_froze(s, false);
+}
+
+static void tick_freeze(struct supervisor *s, uint64_t now) {
+	if (s->look_at && now >= s->look_at) {
+		if (program_is_frozen()) {
+			s->look_at = s->give_up_at = 0;
+			s->sleep = SYNCING;
+			if (!volume_sync())
+				supervise_thaw(s);
+		} else {
+			s->look_at = now + FREEZE_LOOK_MS;
+		}
+	}
+	if ((s->give_up_at && now >= s->give_up_at) || (s->thaw_at && now >= s->thaw_at)) {
+		say("the program is thawed without the host");
+		supervise_thaw(s);
+	}
+}
+
 void supervise_tick(struct supervisor *s, uint64_t now) {
+	tick_freeze(s, now);
 	if (s->start_at && now >= s->start_at)
 		start(s, now);
 	if (s->kill_at && now >= s->kill_at) {
@@ -142,5 +198,6 @@ static uint64_t earlier(uint64_t a, uint64_t b) {
 }
 
 uint64_t supervise_due(const struct supervisor *s) {
-	return earlier(s->start_at, earlier(s->kill_at, s->end_at));
+	uint64_t sleep = earlier(s->look_at, earlier(s->give_up_at, s->thaw_at));
+	return earlier(sleep, earlier(s->start_at, earlier(s->kill_at, s->end_at)));
 }

@@ -8,6 +8,7 @@
 #include "ring.h"
 
 struct supervisor {
+	/* Never FROZEN: that is said of a program that runs, and may be stopped or killed all the same. */
 	enum phase phase;
 	struct ring ring;
 	struct boot_spec spec;
@@ -16,6 +17,10 @@ struct supervisor {
 	uint32_t restarts_used, restarts_total;
 	/* When the program was started, and when to start it, to kill it, to end the machine; 0 for never. */
 	uint64_t started_at, start_at, kill_at, end_at;
+	/* On its way to the machine's sleep the program is frozen first, then what it has written is put on the disk. */
+	enum { THAWED, FREEZING, SYNCING, ASLEEP } sleep;
+	/* When the program is thawed, told or not; when to look whether it is frozen, and when to give up on that. */
+	uint64_t thaw_at, look_at, give_up_at;
 };
 
 /* The spec has been taken: the root is made and the program started, or the failure told. */
@@ -25,6 +30,11 @@ void supervise_executed(struct supervisor *s, const char *failure, uint64_t now)
 /* The program ended, as wait() says, and nothing that it started is left. */
 void supervise_ended(struct supervisor *s, int status, uint64_t now);
 void supervise_shutdown(struct supervisor *s, uint32_t grace_ms, uint64_t now);
+/* Freezes the program and syncs the volume; supervise_froze tells what came of it. Thawed again after `lease_ms`. */
+void supervise_freeze(struct supervisor *s, uint32_t lease_ms, uint64_t now);
+/* The volume is synced, or could not be. */
+void supervise_synced(struct supervisor *s, bool done);
+void supervise_thaw(struct supervisor *s);
 /* Does what is due. */
 void supervise_tick(struct supervisor *s, uint64_t now);
 /* When something is due next; 0 for never. */
@@ -40,6 +50,14 @@ const char *program_start(const struct boot_spec *spec);
 void program_terminate(void);
 /* SIGKILL to everything that the program started. */
 void program_kill(void);
+/* Begins to freeze everything that the program started: false when that cannot be. */
+bool program_freeze(void);
+bool program_is_frozen(void);
+void program_thaw(void);
+/* Begins to put on the disk what was written to the volume; supervise_synced is called later. False when it cannot begin. */
+bool volume_sync(void);
+/* The host is told: frozen and synced, or not, and thawed again. */
+void supervise_froze(struct supervisor *s, bool done);
 /* A line on the console. */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A sentence, kept until the next one. */

@@ -154,6 +154,10 @@ export const decodeHostPayload = (
         return { kind: "shutdown", graceMs: reader.u32() }
       case HostType.usage:
         return { kind: "usage", id: reader.u32() }
+      case HostType.freeze:
+        return { kind: "freeze", leaseMs: reader.u32() }
+      case HostType.thaw:
+        return { kind: "thaw", hostTime: reader.u64() }
       default:
         return undefined
     }

@@ -92,6 +92,10 @@ const hostPayload = (record: HostRecord): readonly [type: number, payload: Uint8
       return [HostType.shutdown, writer.u32("graceMs", record.graceMs).finish()]
     case "usage":
       return [HostType.usage, writer.u32("the id", record.id).finish()]
+    case "freeze":
+      return [HostType.freeze, writer.u32("leaseMs", record.leaseMs).finish()]
+    case "thaw":
+      return [HostType.thaw, writer.u64("the host's time", record.hostTime).finish()]
   }
 }
 

@@ -35,6 +35,8 @@
  * | 0x04 | PROBE | u32 id, u16 port, u32 timeout in ms; answered by PROBE_RESULT |
  * | 0x05 | SHUTDOWN | u32 grace in ms; answered by RECEIPT |
  * | 0x06 | USAGE | u32 id; answered by USAGE_RESULT |
+ * | 0x07 | FREEZE | u32 lease in ms; answered by RECEIPT when the program is frozen and its volume synced, or will not be |
+ * | 0x08 | THAW | u64 the host's time in ms since 1970; answered by RECEIPT |
  * | 0x81 | HELLO_ACK | `MAGIC`, 16 bytes session, u32 version, u8 phase, u64 sequence of the next event sent |
  * | 0x82 | RECEIPT | u8 type of the record, u8 outcome: 0 taken, 1 not now, 2 not understood |
  * | 0x83 | PROBE_RESULT | u32 id, u8 outcome: 0 accepted, 1 refused, 2 timed out, 3 failed |
@@ -45,7 +47,7 @@
  * | 0xC4 | RESTARTING | u64 sequence, u32 attempt, u32 budget, u32 total since the boot, u8 exit kind (0 code, 1 signal), u32 exit, u64 backoff in ms, string reason |
  * | 0xC5 | FAILED | u64 sequence, string reason |
  *
- * Types 0x07 to 0x3F and 0x85 to 0xBF are for later requests and answers. `guest/wire/wire.h` is the other end;
+ * Types 0x09 to 0x3F and 0x85 to 0xBF are for later requests and answers. `guest/wire/wire.h` is the other end;
  * `test/vectors/wire.json` holds both to the same bytes.
  */
 import { Schema } from "effect"
@@ -80,7 +82,9 @@ export const HostType = {
   ack: 0x03,
   probe: 0x04,
   shutdown: 0x05,
-  usage: 0x06
+  usage: 0x06,
+  freeze: 0x07,
+  thaw: 0x08
 } as const
 export const GuestType = {
   helloAck: 0x81,
@@ -103,7 +107,8 @@ export const PHASES: ReadonlyArray<GuestPhase> = [
   "running",
   "backing-off",
   "stopping",
-  "failed"
+  "failed",
+  "frozen"
 ]
 export const PROBE_OUTCOMES: ReadonlyArray<PortProbe> = ["accepted", "refused", "timed-out", "failed"]
 export const RECEIPT_OUTCOMES = ["taken", "not-now", "not-understood"] as const
@@ -128,6 +133,8 @@ export type HostRecord =
   | { readonly kind: "ack"; readonly sequence: number }
   | { readonly kind: "probe"; readonly id: number; readonly port: number; readonly timeoutMs: number }
   | { readonly kind: "shutdown"; readonly graceMs: number }
+  | { readonly kind: "freeze"; readonly leaseMs: number }
+  | { readonly kind: "thaw"; readonly hostTime: number }
   | { readonly kind: "usage"; readonly id: number }
 
 /** What the guest says. An event of an unknown type has no `event`, but is acknowledged like the others. */

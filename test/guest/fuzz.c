@@ -164,9 +164,13 @@ static size_t write_boot_spec(void) {
 /* A record as a host writes it. */
 static size_t write_record(void) {
 	uint8_t *at = record + HEADER_BYTES;
-	switch (below(7)) {
+	switch (below(9)) {
 	case 0:
 		return write_boot_spec();
+	case 7:
+		return finish(put_number(at, below(60), 4), FREEZE);
+	case 8:
+		return finish(put_number(at, below(8) ? below(1 << 30) : random_number(), 8), THAW);
 	case 1:
 	case 2:
 		host.acknowledged = host.last_sequence > host.acknowledged ? host.last_sequence : host.acknowledged;
@@ -252,6 +256,11 @@ static void machine_acts(void) {
 		session_probe_result(&session, (uint32_t)random_number(), (enum probe_outcome)below(4));
 		break;
 	case 4:
+		platform.cannot_freeze = below(8) == 0;
+		platform.cannot_sync = below(8) == 0;
+		platform.freezing_is_slow = below(3) == 0;
+		if (below(2))
+			supervise_synced(s, below(4) > 0);
 		now += below(20);
 		supervise_tick(s, now);
 		REQUIRE(supervise_due(s) == 0 || supervise_due(s) > now || platform.ends > 0);
@@ -259,6 +268,8 @@ static void machine_acts(void) {
 	default:
 		ring_push(&s->ring, OUTPUT, &stream, 1, output, 1 + below(below(4) ? 200 : sizeof output));
 	}
+	/* A program that is frozen is one that runs, and it is thawed some day. */
+	REQUIRE(s->sleep == THAWED || (s->phase == RUNNING && s->thaw_at > 0));
 	REQUIRE(s->ring.sent.bytes + s->ring.waiting.bytes <= RING_BYTES);
 	REQUIRE(s->ring.sent.bytes <= WINDOW_BYTES);
 }

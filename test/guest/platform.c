@@ -57,3 +57,28 @@ void machine_usage(struct usage *usage) {
 void probe_forget_all(void) {
 	platform.forgotten++;
 }
+
+bool machine_set_clock(uint64_t ms) {
+	if (ms > 253402300799999)
+		return false;
+	platform.clock_ms = ms;
+	return true;
+}
+
+bool program_freeze(void) {
+	platform.freezes++;
+	return !platform.cannot_freeze;
+}
+
+bool program_is_frozen(void) {
+	return !platform.freezing_is_slow;
+}
+
+void program_thaw(void) {
+	platform.thaws++;
+}
+
+bool volume_sync(void) {
+	platform.syncs++;
+	return !platform.cannot_sync;
+}

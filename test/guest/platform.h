@@ -14,6 +14,11 @@ struct platform {
 	/* What machine_usage answers, and how often it was asked. */
 	struct usage usage;
 	unsigned usages;
+	/* What the machine answers when the program is to be frozen and the volume synced, and how often it was asked. */
+	bool cannot_freeze, cannot_sync, freezing_is_slow;
+	unsigned freezes, thaws, syncs;
+	/* The last time that the clock was set to; none may lie beyond the year 9999. */
+	uint64_t clock_ms;
 };
 extern struct platform platform;
 

@@ -57,7 +57,8 @@ static void begin(enum phase phase) {
 	ring_acknowledge(&session.supervisor.ring, UINT64_MAX);
 	memset(&session, 0, sizeof session);
 	memset(&platform, 0, sizeof platform);
-	session.supervisor.phase = phase;
+	session.supervisor.phase = phase == FROZEN ? RUNNING : phase;
+	session.supervisor.sleep = phase == FROZEN ? ASLEEP : THAWED;
 	hello(greeting_id);
 	said(dump);
 }
@@ -155,6 +156,10 @@ static void decode(const char *hex) {
 		       platform.probe_port, platform.probe_timeout_ms);
 	} else if (type == SHUTDOWN && platform.terminations == 1) {
 		printf("{\"kind\":\"shutdown\",\"graceMs\":%" PRIu64 "}\n", session.supervisor.kill_at - 1000);
+	} else if (type == FREEZE && platform.freezes == 1) {
+		printf("{\"kind\":\"freeze\",\"leaseMs\":%" PRIu64 "}\n", session.supervisor.thaw_at - 1000);
+	} else if (type == THAW && platform.clock_ms > 0) {
+		printf("{\"kind\":\"thaw\",\"hostTime\":%" PRIu64 "}\n", platform.clock_ms);
 	} else if (type == USAGE && platform.usages == 1) {
 		struct fields id = { answer + HEADER_BYTES, 4, false };
 		printf("{\"kind\":\"usage\",\"id\":%" PRIu64 "}\n", take_number(&id, 4));
