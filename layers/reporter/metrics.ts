@@ -29,6 +29,13 @@ const ANSWER_MS = 30_000
 /** For how long a page is as good as a new one. */
 const PAGE_MS = 1_000
 
+/** With a pause after each piece, for the requests that the daemon serves meanwhile. */
+const encode = (piece: string) =>
+  Effect.andThen(
+    Effect.yieldNow,
+    Effect.sync(() => Buffer.from(piece))
+  )
+
 const refuse = (response: ServerResponse, status: number, sentence: string, headers = {}) => {
   const body = Buffer.from(`${sentence}\n`)
   response.writeHead(status, {
@@ -71,7 +78,7 @@ const make = Effect.fnUntraced(function* (options: MetricsPageOptions) {
   const made = Effect.suspend(() =>
     offered === undefined
       ? Effect.undefined
-      : Effect.map(offered, (pieces) => pieces.map((piece) => Buffer.from(piece)))
+      : Effect.flatMap(offered, (pieces) => Effect.forEach(pieces, encode))
   )
   const [page, makeAnew] = yield* Effect.cachedInvalidateWithTTL(made, PAGE_MS)
 

@@ -35,9 +35,9 @@ export const labelText = (labels: Readonly<Record<string, string>>): LabelText =
     .map(([name, value]) => `${name}="${escapeLabelValue(value)}"`)
     .join(",")
 
-/** Label texts of one after the other, without those that are empty. */
-export const joinLabels = (...texts: ReadonlyArray<LabelText>): LabelText =>
-  texts.filter((text) => text !== "").join(",")
+/** Both label texts, one after the other; either may be empty. */
+export const joinLabels = (first: LabelText, second: LabelText): LabelText =>
+  first === "" ? second : second === "" ? first : `${first},${second}`
 
 const number = (value: number): string => {
   if (value === Number.POSITIVE_INFINITY) return "+Inf"
@@ -46,16 +46,22 @@ const number = (value: number): string => {
 
 const escapeHelp = (help: string): string => help.replaceAll("\\", "\\\\").replaceAll("\n", "\\n")
 
-/** One family as text, its samples taken now. Ends with a line break. */
-export const renderFamily = <View>(family: Family<View>, view: View): string => {
+/**
+ * One family as text, its samples taken now: a piece for each view, of which each holds other samples. The pieces
+ * end with a line break.
+ */
+export function* renderFamily<View>(family: Family<View>, views: Iterable<View>): Generator<string> {
   const { name } = family
-  const lines = [`# HELP ${name} ${escapeHelp(family.help)}`, `# TYPE ${name} ${family.type}`]
-  family.collect(view, (labels, value, suffix = undefined) => {
+  let text = `# HELP ${name} ${escapeHelp(family.help)}\n# TYPE ${name} ${family.type}\n`
+  const put: Put = (labels, value, suffix = undefined) => {
     const full = suffix === undefined ? name : name + suffix
-    lines.push(labels === "" ? `${full} ${number(value)}` : `${full}{${labels}} ${number(value)}`)
-  })
-  lines.push("")
-  return lines.join("\n")
+    text += labels === "" ? `${full} ${number(value)}\n` : `${full}{${labels}} ${number(value)}\n`
+  }
+  for (const view of views) {
+    family.collect(view, put)
+    yield text
+    text = ""
+  }
 }
 
 const putDistribution = (

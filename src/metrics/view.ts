@@ -1,6 +1,6 @@
 /** What the page is made of, ordered for those who make its families. Pure. */
 import type { AppId, DesiredInstance } from "../document/schema.ts"
-import { isConverged } from "../reconcile/status.ts"
+import { type AppStatus, isConverged } from "../reconcile/status.ts"
 import { appReport, type HostStatus, hostReport, metersReport } from "../report/build.ts"
 import type { InstanceMeters, InstanceReport, VolumeReport } from "../report/schema.ts"
 import type { AppTraffic, ProxyTraffic } from "../services/Proxy.ts"
@@ -46,6 +46,12 @@ export interface MetricsView extends MetricsSources {
   readonly converged: boolean
 }
 
+export interface MetricsViews {
+  readonly whole: MetricsView
+  /** The same, with a part of the apps and of the volumes each; at least one. */
+  readonly slices: ReadonlyArray<MetricsView>
+}
+
 /** Whether the report tells of what the document asks: of that deployment, and in that state. */
 const isAsAsked = (asked: DesiredInstance | undefined, report: InstanceReport): boolean =>
   asked !== undefined &&
@@ -54,41 +60,68 @@ const isAsAsked = (asked: DesiredInstance | undefined, report: InstanceReport): 
 
 const settledVolume = new Set<VolumeReport["state"]>(["ready", "detached", "deleted"])
 
-export const metricsView = (sources: MetricsSources): MetricsView => {
-  const { status, counts, traffic } = sources
+const appView = (
+  { status, counts, traffic }: MetricsSources,
+  asked: ReadonlyMap<AppId, DesiredInstance>,
+  app: AppStatus
+): { readonly app: AppView | undefined; readonly volumes: ReadonlyArray<VolumeView> } => {
+  const { appId } = app
+  const measured = status.measured(appId)
+  const report = appReport(app, measured, status.storagePrefix)
+  return {
+    app:
+      report.instance === undefined
+        ? undefined
+        : {
+            label: labelText({ app: appId }),
+            report: report.instance,
+            meters: measured === undefined ? undefined : metersReport(measured.meters),
+            converged: isAsAsked(asked.get(appId), report.instance),
+            attempts: app.instance?.attempts ?? 0,
+            counts: counts.apps.get(appId),
+            traffic: traffic.apps.get(appId)
+          },
+    volumes: report.volumes.map((volume) => ({
+      label: labelText({ volume: volume.volumeId, app: appId }),
+      report: volume
+    }))
+  }
+}
+
+/** So many apps are looked at in one go. A full host is some ten of them. */
+const SLICE = 256
+
+/**
+ * What the page is made of, apps by slices. Between two of them the caller may do something else: on a full host all
+ * at once takes long enough to be felt by the apps' own callers.
+ */
+export function* metricsViews(sources: MetricsSources): Generator<undefined, MetricsViews> {
+  const { status } = sources
   const asked = new Map<AppId, DesiredInstance>(
     (status.inForce?.document.instances ?? []).map((instance) => [instance.appId, instance])
   )
-  const apps: Array<AppView> = []
-  const volumes: Array<VolumeView> = []
-  let slotsUsed = 0
-  for (const [appId, app] of status.apps) {
-    const measured = status.measured(appId)
-    const report = appReport(app, measured, status.storagePrefix)
-    if (app.slot !== undefined) slotsUsed++
-    for (const volume of report.volumes) {
-      volumes.push({ label: labelText({ volume: volume.volumeId, app: appId }), report: volume })
-    }
-    if (report.instance === undefined) continue
-    apps.push({
-      label: labelText({ app: appId }),
-      report: report.instance,
-      meters: measured === undefined ? undefined : metersReport(measured.meters),
-      converged: isAsAsked(asked.get(appId), report.instance),
-      attempts: app.instance?.attempts ?? 0,
-      counts: counts.apps.get(appId),
-      traffic: traffic.apps.get(appId)
+  const statuses = [...status.apps.values()]
+  const slices: Array<Pick<MetricsView, "apps" | "volumes">> = []
+  for (let first = 0; first < statuses.length; first += SLICE) {
+    const views = statuses.slice(first, first + SLICE).map((app) => appView(sources, asked, app))
+    slices.push({
+      apps: views.flatMap(({ app }) => app ?? []),
+      volumes: views.flatMap(({ volumes }) => volumes)
     })
+    yield
   }
-  return {
+  const apps = slices.flatMap((slice) => slice.apps)
+  const volumes = slices.flatMap((slice) => slice.volumes)
+  const whole: MetricsView = {
     ...sources,
     host: hostReport(status),
     apps,
     volumes,
-    slotsUsed,
+    slotsUsed: statuses.filter(({ slot }) => slot !== undefined).length,
     converged:
       apps.length === asked.size &&
       apps.every(({ converged }) => converged) &&
       volumes.every(({ report }) => settledVolume.has(report.state))
   }
+  return { whole, slices: slices.length === 0 ? [whole] : slices.map((slice) => ({ ...whole, ...slice })) }
 }

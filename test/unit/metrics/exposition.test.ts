@@ -1,17 +1,23 @@
 import { spawnSync } from "node:child_process"
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { counter, gauge, histogram, labelText, renderFamily } from "../../../src/metrics/exposition.ts"
+import {
+  counter,
+  type Family,
+  gauge,
+  histogram,
+  labelText,
+  renderFamily
+} from "../../../src/metrics/exposition.ts"
 import { bucketOf, Counter, Histogram } from "../../../src/metrics/instruments.ts"
 import { readMetrics, valueOf } from "../../support/prometheus.ts"
+
+const text = (family: Family<undefined>): string => [...renderFamily(family, [undefined])].join("")
 
 describe("a family as text", () => {
   it("is there with HELP and TYPE although it has no sample", () => {
     const empty = gauge<undefined>("a_gauge", 'A "gauge" of\nC:\\dir.', {}, () => undefined)
-    assert.strictEqual(
-      renderFamily(empty, undefined),
-      '# HELP a_gauge A "gauge" of\\nC:\\\\dir.\n# TYPE a_gauge gauge\n'
-    )
+    assert.strictEqual(text(empty), '# HELP a_gauge A "gauge" of\\nC:\\\\dir.\n# TYPE a_gauge gauge\n')
   })
 
   it("holds any label value and any number so that a reader gets them back", () => {
@@ -26,7 +32,7 @@ describe("a family as text", () => {
         const family = gauge<undefined>("a_gauge", "A gauge.", {}, (_, put) =>
           put(labelText({ app: label }), sample)
         )
-        const page = readMetrics(renderFamily(family, undefined))
+        const page = readMetrics(text(family))
         assert.strictEqual(valueOf(page, "a_gauge", { app: label }), sample === 0 ? 0 : sample)
       })
     )
@@ -38,7 +44,7 @@ describe("a family as text", () => {
       for (const app of values) put(labelText({ app }), 1)
     })
     const { status, stderr, stdout } = spawnSync("promtool", ["check", "metrics"], {
-      input: renderFamily(family, undefined),
+      input: text(family),
       encoding: "utf8"
     })
     assert.deepStrictEqual([status, stdout, stderr], [0, "", ""])
@@ -60,7 +66,7 @@ describe("a histogram", () => {
         const observed = new Histogram(bounds)
         for (const value of values) observed.observe('way="x"', value)
         const family = histogram<undefined>("some_seconds", "Some.", { way: ["x"] }, bounds, () => observed)
-        const page = readMetrics(renderFamily(family, undefined))
+        const page = readMetrics(text(family))
         const below = (bound: number) => values.filter((value) => value <= bound).length
         for (const bound of bounds) {
           assert.strictEqual(
