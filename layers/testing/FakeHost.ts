@@ -10,9 +10,18 @@ import type { AppId } from "../../src/document/schema.ts"
 import { slotAddresses } from "../../src/network/addresses.ts"
 import type { BootSpec, GuestEvent, GuestPhase, GuestUsage, PortProbe } from "../../src/services/Guest.ts"
 import type { ProbeResult } from "../../src/services/HealthProber.ts"
-import type { MachineExit, MachineRecord, MachineSpec } from "../../src/services/Hypervisor.ts"
+import type {
+  MachineExit,
+  MachineRecord,
+  MachineSpec,
+  SnapshotRecord
+} from "../../src/services/Hypervisor.ts"
 
-/** What can be scripted. `booted` is the moment in `boot` at which the VMM exists and the caller does not know. */
+/**
+ * What can be scripted. `booted` is the moment in `boot` at which the VMM exists and the caller does not know; `sleep` the one
+ * at which the machine is paused and its snapshot half-written, `slept` the one behind the commit, with the VMM still there
+ * (it cannot fail or be interrupted); `woken` the one at which the memory is restored and nothing has run.
+ */
 export type FakeStep =
   | "boot"
   | "booted"
@@ -24,6 +33,12 @@ export type FakeStep =
   | "probe"
   | "usage"
   | "shutdown"
+  | "freeze"
+  | "thaw"
+  | "sleep"
+  | "slept"
+  | "wake"
+  | "woken"
   | "attach"
   | "detach"
   | "http"
@@ -45,7 +60,7 @@ export interface FakeCall {
   /** The app's id; for `attach` and `detach` `slot <n>`; for `sweep` `host`. */
   readonly subject: string
   readonly machineId?: string
-  /** The spec of a `boot`. */
+  /** The spec of a `boot` or `wake`. */
   readonly machine?: MachineSpec
   /** The spec of a `hand-over`. */
   readonly bootSpec?: BootSpec
@@ -99,13 +114,31 @@ export interface FakeMachine {
   readonly bootedAt: number
   readonly hello: Deferred.Deferred<void>
   readonly ended: Deferred.Deferred<MachineExit>
-  phase: GuestPhase
+  phase: Exclude<GuestPhase, "frozen">
+  /** One object a freeze; undefined while the program runs. */
+  frozen: object | undefined
+  /** Paused by a sleep that has not come to its end. */
+  paused: boolean
+  /** How far the guest's clock is from the host's, in ms. */
+  clockOffsetMs: number
+  /** What the program keeps in memory; for tests. */
+  readonly memory: Map<string, unknown>
   listening: boolean
   bootSpec: BootSpec | undefined
   residentBytes: number
   /** Events that no conversation has taken yet. */
   backlog: Array<GuestEvent>
   session: Queue.Queue<GuestEvent, Cause.Done> | undefined
+}
+
+/** A snapshot on the fake host's disk. */
+export interface FakeSnapshot {
+  readonly record: SnapshotRecord
+  readonly sleeper: FakeMachine
+  /** Not a snapshot before it is committed. */
+  committed: boolean
+  /** What is damaged of it. */
+  damage: "record" | "memory" | "state" | undefined
 }
 
 export interface FakeHost {
@@ -139,6 +172,8 @@ export interface FakeHost {
   readonly listen: (appId: string, listening: boolean) => void
   /** Ends the app's VMM from outside of the daemon. */
   readonly end: (appId: string, exit: MachineExit) => Effect.Effect<void>
+  /** What lies in `snapshot_dir`, by directory. */
+  readonly snapshots: Map<string, FakeSnapshot>
   /** Links that are attached: the slot's guest ports. */
   readonly links: ReadonlyMap<number, ReadonlyArray<number>>
   /** Puts a running microVM there that no daemon has booted through a layer. */
@@ -154,7 +189,8 @@ export interface FakeHost {
   readonly internal: {
     /** Records the call, then behaves as scripted. */
     readonly take: <E>(call: FakeCall, failure: (reason: string) => E) => Effect.Effect<void, E>
-    readonly start: (spec: MachineSpec) => Effect.Effect<FakeMachine>
+    /** With `sleeper` the machine wakes as that one fell asleep. */
+    readonly start: (spec: MachineSpec, sleeper?: FakeMachine) => Effect.Effect<FakeMachine>
     readonly finish: (machine: FakeMachine, exit: MachineExit) => Effect.Effect<void>
     readonly live: (machine: FakeMachine) => Effect.Effect<void>
     readonly emit: (machine: FakeMachine, event: GuestEvent) => Effect.Effect<void>
@@ -176,7 +212,7 @@ export const FAKE_HOST_BOOT_ID = "6e1b5e9a-0000-4000-8000-000000000000"
 
 const now = Effect.clockWith((clock) => clock.currentTimeMillis)
 
-const phaseAfter = (phase: GuestPhase, event: GuestEvent): GuestPhase =>
+const phaseAfter = (phase: FakeMachine["phase"], event: GuestEvent): FakeMachine["phase"] =>
   event.kind === "started"
     ? "running"
     : event.kind === "restarting"
@@ -198,6 +234,7 @@ export const makeFakeHost: Effect.Effect<FakeHost, never, Scope.Scope> = Effect.
   const usageAnswers = new Map<string, Partial<GuestUsage>>()
   const machines: Array<FakeMachine> = []
   const links = new Map<number, ReadonlyArray<number>>()
+  const snapshots = new Map<string, FakeSnapshot>()
   let nextPid = 1000
   let epoch = 0
   let sessions = 0
@@ -290,7 +327,7 @@ export const makeFakeHost: Effect.Effect<FakeHost, never, Scope.Scope> = Effect.
       })
     )
 
-  const start = (spec: MachineSpec) =>
+  const start = (spec: MachineSpec, sleeper?: FakeMachine) =>
     Effect.gen(function* () {
       const holder = machines.find((machine) => machine.spec.slot === spec.slot)
       if (holder !== undefined) {
@@ -310,15 +347,19 @@ export const makeFakeHost: Effect.Effect<FakeHost, never, Scope.Scope> = Effect.
         bootedAt: yield* now,
         hello: yield* Deferred.make<void>(),
         ended: yield* Deferred.make<MachineExit>(),
-        phase: "awaiting-spec",
-        listening: false,
-        bootSpec: undefined,
+        phase: sleeper?.phase ?? "awaiting-spec",
+        frozen: sleeper?.frozen,
+        paused: false,
+        clockOffsetMs: sleeper?.clockOffsetMs ?? 0,
+        memory: structuredClone(sleeper?.memory ?? new Map()),
+        listening: sleeper?.listening ?? false,
+        bootSpec: sleeper?.bootSpec,
         residentBytes: 64 * 1024 * 1024,
-        backlog: [],
+        backlog: [...(sleeper?.backlog ?? [])],
         session: undefined
       }
       machines.push(machine)
-      const after = machine.script.helloAfterMs
+      const after = sleeper === undefined ? machine.script.helloAfterMs : 0
       if (after === 0) yield* Deferred.succeed(machine.hello, undefined)
       else if (after !== "never") {
         yield* background(
@@ -358,6 +399,7 @@ export const makeFakeHost: Effect.Effect<FakeHost, never, Scope.Scope> = Effect.
       machine.listening = listening
     },
     end: (appId, exit) => Effect.flatMap(existing(appId), (machine) => finish(machine, exit)),
+    snapshots,
     links,
     stranger: (spec) => Effect.map(start(spec), (machine) => machine.record),
     crash: Effect.sync(() => {

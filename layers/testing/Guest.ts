@@ -48,7 +48,7 @@ export const layerGuest = (host: FakeHost) =>
 
             const call = { subject: appId, machineId }
             const ask = (
-              step: "hand-over" | "probe" | "usage" | "shutdown",
+              step: "hand-over" | "probe" | "usage" | "shutdown" | "freeze" | "thaw",
               operation: string,
               extra: object
             ) =>
@@ -66,7 +66,7 @@ export const layerGuest = (host: FakeHost) =>
 
             const session: GuestSession = {
               sessionId: `${machineId}-${nextSession()}`,
-              phase: machine.phase,
+              phase: machine.frozen === undefined ? machine.phase : "frozen",
               events,
               handOver: (bootSpec) =>
                 Effect.gen(function* () {
@@ -75,6 +75,7 @@ export const layerGuest = (host: FakeHost) =>
                     return yield* error("take its boot spec")("it has one already")
                   }
                   machine.bootSpec = bootSpec
+                  machine.clockOffsetMs = 0
                   machine.phase = "starting"
                   yield* live(machine)
                 }),
@@ -93,12 +94,36 @@ export const layerGuest = (host: FakeHost) =>
               shutdown: () =>
                 Effect.gen(function* () {
                   yield* ask("shutdown", "shut down", {})
+                  machine.frozen = undefined
                   machine.phase = "stopping"
                   const after = machine.script.shutdownAfterMs
                   const end = finish(machine, { kind: "exited", code: 0 })
                   if (after === 0) yield* end
                   else if (after !== "never") yield* background(Effect.sleep(after).pipe(Effect.andThen(end)))
-                })
+                }),
+              freeze: (leaseMs) =>
+                Effect.gen(function* () {
+                  yield* ask("freeze", "freeze its program", {})
+                  if (machine.phase !== "running" || machine.frozen !== undefined) {
+                    return yield* error("freeze its program")("it cannot do that in the phase that it is in")
+                  }
+                  const freeze = {}
+                  machine.frozen = freeze
+                  yield* background(
+                    Effect.sleep(leaseMs).pipe(
+                      Effect.andThen(
+                        Effect.sync(() => {
+                          if (machine.frozen === freeze && !machine.paused) machine.frozen = undefined
+                        })
+                      )
+                    )
+                  )
+                }),
+              thaw: Effect.gen(function* () {
+                yield* ask("thaw", "thaw its program", {})
+                machine.clockOffsetMs = 0
+                machine.frozen = undefined
+              })
             }
             return session
           })

@@ -14,7 +14,11 @@ export const layerHealthProber = (host: FakeHost) =>
         Effect.suspend(() => {
           const machine = host.internal.byReach(probe.host)
           const subject = machine?.spec.appId ?? probe.host
-          const answer = Effect.sync((): ProbeResult => {
+          // The kernel of a frozen guest accepts, and nobody answers.
+          const answer = Effect.suspend(() =>
+            machine?.frozen === undefined ? Effect.sync(answerNow) : Effect.never
+          )
+          const answerNow = (): ProbeResult => {
             if (machine === undefined || !host.machines.includes(machine)) return { kind: "refused" }
             const scripted = host.internal.httpAnswers.get(machine.spec.appId)
             if (scripted !== undefined) return scripted
@@ -22,7 +26,7 @@ export const layerHealthProber = (host: FakeHost) =>
             return machine.listening
               ? { kind: "answered", status: 200 }
               : { kind: "failed", reason: "the connection was closed before an answer" }
-          })
+          }
           return host.internal
             .take({ step: "http", subject, ports: [probe.port] }, (reason) => reason)
             .pipe(

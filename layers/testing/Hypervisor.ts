@@ -1,14 +1,22 @@
 /** microVMs of a `FakeHost`. */
-import { Deferred, Effect, Layer, Option, type Scope } from "effect"
+import { Clock, Deferred, Effect, Layer, Option, type Scope } from "effect"
 import {
   BootFailed,
   Hypervisor,
   HypervisorError,
   type Machine,
   type MachineExit,
-  type MachineRecord
+  type MachineRecord,
+  type MachineSpec,
+  SleepFailed,
+  type SnapshotPlace,
+  SnapshotUnusable,
+  WakeFailed
 } from "../../src/services/Hypervisor.ts"
-import type { FakeHost, FakeMachine } from "./FakeHost.ts"
+import { snapshotMismatch } from "../../src/services/snapshot.ts"
+import type { FakeHost, FakeMachine, FakeSnapshot } from "./FakeHost.ts"
+
+const VERSION = "fake 1"
 
 const sameProcess = (a: MachineRecord, b: MachineRecord) =>
   a.process === undefined ||
@@ -51,8 +59,22 @@ export const layerHypervisor = (host: FakeHost) =>
       const dead = () => epoch() !== born
       const failed = (operation: string) => (reason: string) => new HypervisorError({ operation, reason })
 
+      /** The snapshot, good for the spec; any other is discarded. */
+      const usable = (spec: MachineSpec, { directory, deploymentId }: SnapshotPlace) =>
+        Effect.suspend(() => {
+          const found = host.snapshots.get(directory)
+          const refuse = (kind: SnapshotUnusable["kind"], reason: string) => {
+            host.snapshots.delete(directory)
+            return Effect.fail(new SnapshotUnusable({ appId: spec.appId, kind, reason }))
+          }
+          if (found === undefined || !found.committed) return refuse("missing", "there is none")
+          if (found.damage !== undefined) return refuse("damaged", `its ${found.damage} is damaged`)
+          const mismatch = snapshotMismatch(found.record, { spec, deploymentId, hypervisor: VERSION })
+          return mismatch === undefined ? Effect.succeed(found) : refuse("foreign", mismatch)
+        })
+
       return Hypervisor.of({
-        version: "fake 1",
+        version: VERSION,
 
         boot: (spec) =>
           Effect.uninterruptibleMask((restore) =>
@@ -78,6 +100,10 @@ export const layerHypervisor = (host: FakeHost) =>
             )
             const machine = find(host, record)
             if (machine === undefined) return Option.none()
+            for (const [directory, { sleeper }] of host.snapshots) {
+              if (sleeper === machine) host.snapshots.delete(directory)
+            }
+            machine.paused = false
             return Option.some(
               yield* attach(machine, (exit) =>
                 "reason" in exit && exit.reason !== undefined
@@ -105,6 +131,102 @@ export const layerHypervisor = (host: FakeHost) =>
               finish(machine, { kind: "killed", signal: "SIGKILL" })
             )
             return strangers.map((machine) => machine.record.machineId)
+          }),
+
+        sleep: (attached, place) =>
+          Effect.uninterruptibleMask((restore) =>
+            Effect.gen(function* () {
+              const { appId, machineId } = attached.record
+              const call = { subject: appId, machineId }
+              const machine = find(host, attached.record)
+              const sleepFailed = (resumed: boolean) => (reason: string) =>
+                new SleepFailed({ appId, reason, resumed })
+              if (machine === undefined) return yield* sleepFailed(false)("its VMM has ended")
+              const takenAt = yield* Clock.currentTimeMillis
+              const snapshot: FakeSnapshot = {
+                record: {
+                  spec: machine.spec,
+                  deploymentId: place.deploymentId,
+                  takenAt,
+                  hypervisor: VERSION,
+                  storedBytes: machine.residentBytes
+                },
+                sleeper: machine,
+                committed: false,
+                damage: undefined
+              }
+              host.snapshots.set(place.directory, snapshot)
+              machine.paused = true
+              yield* restore(take({ step: "sleep", ...call }, sleepFailed(true))).pipe(
+                Effect.andThen(
+                  Effect.suspend(() =>
+                    Deferred.isDoneUnsafe(machine.ended)
+                      ? Effect.fail(sleepFailed(false)("its VMM has ended"))
+                      : Effect.void
+                  )
+                ),
+                Effect.onError(() =>
+                  Effect.sync(() => {
+                    if (dead()) return
+                    host.snapshots.delete(place.directory)
+                    machine.paused = false
+                  })
+                )
+              )
+              snapshot.committed = true
+              yield* Effect.ignore(take({ step: "slept", ...call }, sleepFailed(true)))
+              if (!dead()) yield* finish(machine, { kind: "killed", signal: "SIGKILL" })
+              return snapshot.record
+            })
+          ),
+
+        wake: (spec, place) =>
+          Effect.uninterruptibleMask((restore) =>
+            Effect.gen(function* () {
+              const { appId, machineId } = spec
+              const call = { subject: appId, machineId }
+              const wakeFailed = (kept: boolean) => (reason: string) =>
+                new WakeFailed({ appId, reason, kept })
+              yield* restore(take({ step: "wake", ...call, machine: spec }, wakeFailed(true)))
+              const snapshot = yield* usable(spec, place)
+              const forget = Effect.sync(() => {
+                if (!dead()) host.snapshots.delete(place.directory)
+              })
+              yield* restore(take({ step: "woken", ...call }, wakeFailed(false))).pipe(
+                Effect.tapError(() => forget)
+              )
+              host.snapshots.delete(place.directory)
+              const machine = yield* start(spec, snapshot.sleeper)
+              const now = yield* Clock.currentTimeMillis
+              machine.clockOffsetMs -= now - snapshot.record.takenAt
+              return yield* attach(machine, (exit) => exit)
+            })
+          ),
+
+        snapshot: (directory) =>
+          Effect.suspend(() => {
+            const found = host.snapshots.get(directory)
+            if (found?.damage === "record") {
+              return Effect.fail(failed("read a snapshot")(`the record in ${directory} is damaged`))
+            }
+            return Effect.succeed(found?.committed === true ? Option.some(found.record) : Option.none())
+          }),
+
+        discard: (directory) =>
+          Effect.sync(() => {
+            host.snapshots.delete(directory)
+          }),
+
+        sweepSnapshots: (snapshotDir, keep) =>
+          Effect.sync(() => {
+            const kept = new Set(keep.map((appId) => `${snapshotDir}/${appId}`))
+            const swept = [...host.snapshots].flatMap(([directory, { committed }]) =>
+              directory.startsWith(`${snapshotDir}/`) && !(committed && kept.has(directory))
+                ? [directory]
+                : []
+            )
+            for (const directory of swept) host.snapshots.delete(directory)
+            return swept.map((directory) => directory.slice(snapshotDir.length + 1))
           })
       })
     })

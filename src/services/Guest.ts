@@ -24,7 +24,15 @@ export interface BootSpec {
 }
 
 /** Where the guest is in its life, as its PID 1 says. */
-export type GuestPhase = "awaiting-spec" | "starting" | "running" | "backing-off" | "stopping" | "failed"
+export type GuestPhase =
+  | "awaiting-spec"
+  | "starting"
+  | "running"
+  | "backing-off"
+  | "stopping"
+  | "failed"
+  /** The program is frozen, or about to be: after a `freeze`, and after a wake, until it is thawed. */
+  | "frozen"
 
 export type ProgramExit = { readonly code: number } | { readonly signal: number }
 
@@ -104,6 +112,18 @@ export interface GuestSession {
    * Succeeds when the guest has taken the request; `Machine.exit` tells when it is done.
    */
   readonly shutdown: (graceMs: number) => Effect.Effect<void, GuestError>
+  /**
+   * Makes the guest ready for sleep: everything that the program started stands still, unknown to it, and what was
+   * written to the volume is on the disk. Refused unless the program runs. `leaseMs` from now (of the guest's own time,
+   * which stands still while the machine sleeps) the guest thaws by itself, in case the host has gone. After a
+   * failure or an interruption the guest may be frozen nonetheless: thaw it.
+   */
+  readonly freeze: (leaseMs: number) => Effect.Effect<void, GuestError>
+  /**
+   * Sets the guest's clock to the host's as it is when the guest is told, then lets the program run on. Harmless when
+   * it is not frozen. Due after each wake, before anything else is asked, and when a guest is adopted `frozen`.
+   */
+  readonly thaw: Effect.Effect<void, GuestError>
 }
 
 export class Guest extends Context.Service<

@@ -105,7 +105,7 @@ describe("a microVM by QEMU", () => {
     Effect.gen(function* () {
       const spec = yield* machineSpec(directory, "web", 0)
       const run = runDirectory(directory, 0)
-      yield* createRunDirectory(run, spec.machineId)
+      yield* createRunDirectory(run, spec)
       const accelerator = yield* chooseAccelerator(directory, (yield* GuestImage).tscProbe)
       yield* spawnQemu("qemu-system-x86_64", commandLine(spec, run, accelerator))
       while (!existsSync(run.qmp)) yield* Effect.sleep(5)

@@ -1,5 +1,5 @@
 /** What the host asks of PID 1, over whichever connection there is. */
-import { Deferred, Effect, Semaphore } from "effect"
+import { Clock, Deferred, Effect, Semaphore } from "effect"
 import {
   GuestError,
   type GuestSession,
@@ -72,11 +72,13 @@ const taken = (outcome: ReceiptOutcome): Effect.Effect<void, string> =>
 
 export const makeRequests = (
   line: Line
-): Effect.Effect<Pick<GuestSession, "handOver" | "probe" | "usage" | "shutdown">> =>
+): Effect.Effect<Pick<GuestSession, "handOver" | "probe" | "usage" | "shutdown" | "freeze" | "thaw">> =>
   Effect.gen(function* () {
     // A receipt names only the type of what it is for: one request of a type at a time.
     const oneHandOver = yield* Semaphore.make(1)
     const oneShutdown = yield* Semaphore.make(1)
+    const oneFreeze = yield* Semaphore.make(1)
+    const oneThaw = yield* Semaphore.make(1)
     const fewProbes = yield* Semaphore.make(PROBES_AT_ONCE)
     let lastId = 0
     const nextId = () => {
@@ -134,5 +136,23 @@ export const makeRequests = (
         )
       }).pipe(oneShutdown.withPermits(1), bounded("shut down", ANSWER_MS))
 
-    return { handOver, probe, usage, shutdown }
+    const freeze: GuestSession["freeze"] = (leaseMs) =>
+      Effect.gen(function* () {
+        const channel = yield* line.channel
+        yield* receipt(channel, { kind: "freeze", leaseMs }, HostType.freeze).pipe(
+          Effect.mapError(plain),
+          Effect.flatMap(taken)
+        )
+      }).pipe(oneFreeze.withPermits(1), bounded("freeze its program", leaseMs))
+
+    const thaw: GuestSession["thaw"] = Effect.gen(function* () {
+      const channel = yield* line.channel
+      const hostTime = yield* Clock.currentTimeMillis
+      yield* receipt(channel, { kind: "thaw", hostTime }, HostType.thaw).pipe(
+        Effect.mapError(plain),
+        Effect.flatMap(taken)
+      )
+    }).pipe(oneThaw.withPermits(1), bounded("thaw its program", ANSWER_MS))
+
+    return { handOver, probe, usage, shutdown, freeze, thaw }
   })

@@ -1,6 +1,7 @@
 /** Which accelerator this machine has, and what TCG must know of the machine's clock. */
 import { execFile } from "node:child_process"
 import { accessSync, constants, readFileSync } from "node:fs"
+import { crc32 } from "node:zlib"
 import { Effect, FileSystem } from "effect"
 import { HypervisorError } from "../../../src/services/Hypervisor.ts"
 import type { Accelerator } from "./command-line.ts"
@@ -78,6 +79,17 @@ export const tscKhz = Effect.fnUntraced(function* (runtimeDir: string, tscProbe:
   )
   return khz
 })
+
+/**
+ * What a guest on this accelerator sees of the machine under it, and would miss on another one: with KVM the processor itself,
+ * with TCG the frequency of the clock that it was told, in MHz.
+ */
+export const guestView = (accelerator: Accelerator, cpuinfo: string): string => {
+  if (accelerator.kind === "tcg") return `TSC of ${Math.round(accelerator.tscKhz / 1000)} MHz`
+  const field = (name: string) => cpuinfo.match(new RegExp(`^${name}\\s*: (.*)$`, "mu"))?.[1] ?? "unknown"
+  const model = ["vendor_id", "cpu family", "model", "stepping"].map(field).join(" ")
+  return `${model}, features ${crc32(field("flags")).toString(16)}`
+}
 
 /** KVM where it can be used, else TCG with the frequency that its guests must be told. */
 export const chooseAccelerator = (

@@ -47,34 +47,48 @@ const observeEnd = (
     )
   })
 
-/** Lets a machine run that was started paused; one that runs already is left alone. */
-const letRun = Effect.fnUntraced(function* (qmp: Qmp) {
-  const status = (yield* qmp.execute("query-status")) as { readonly status?: unknown } | undefined
-  if (status?.status === "prelaunch") yield* qmp.execute("cont")
+/** What a daemon holds of a VMM, beyond what it shows of it. */
+export interface Attachment {
+  readonly machine: Machine
+  readonly qmp: Qmp
+  readonly directory: RunDirectory
+  readonly process: ProcessIdentity
+}
+
+/** Where a machine is in its life, in QEMU's word: `prelaunch`, `inmigrate`, `paused`, `running`, … */
+export const runState = (qmp: Qmp): Effect.Effect<string, QmpError> =>
+  Effect.map(qmp.execute("query-status"), (answer) => {
+    const { status } = (answer ?? {}) as { readonly status?: unknown }
+    return typeof status === "string" ? status : "unknown"
+  })
+
+/** Lets a machine run that was started paused; any other is left alone. */
+export const letRun = Effect.fnUntraced(function* (qmp: Qmp) {
+  if ((yield* runState(qmp)) === "prelaunch") yield* qmp.execute("cont")
 })
 
 /**
  * Takes hold of a VMM: of one that was just started as a child, as soon as its control socket is there. The hold ends with
- * the scope, the VMM does not.
+ * the scope, the VMM does not. Lets nothing run.
  */
 export const attach = (
   record: MachineRecord & { readonly process: ProcessIdentity },
   directory: RunDirectory,
   child: Child | undefined
-): Effect.Effect<Machine, QmpError, Scope.Scope> =>
+): Effect.Effect<Attachment, QmpError, Scope.Scope> =>
   Effect.gen(function* () {
     const qmp = yield* connectQmp(directory.qmp, { untilListening: child !== undefined })
     const console = yield* readConsole(directory.console)
-    yield* letRun(qmp)
     const exit = yield* Deferred.make<MachineExit>()
     yield* observeEnd(record.process, qmp, console, child).pipe(
       Effect.flatMap((end) => Deferred.succeed(exit, end)),
       Effect.forkScoped
     )
-    return {
+    const machine: Machine = {
       record,
       exit,
       channel: { kind: "unix", path: directory.guest },
       residentBytes: Effect.sync(() => residentBytes(record.process))
     }
+    return { machine, qmp, directory, process: record.process }
   })

@@ -8,6 +8,9 @@ export type Accelerator =
   /** QEMU's own translator. `tscKhz` is the frequency of the host's TSC, which the guest sees. */
   | { readonly kind: "tcg"; readonly tscKhz: number }
 
+/** The name of a machine's memory among QEMU's memory blocks. */
+export const MEMORY_BLOCK = "microvm.ram"
+
 /** The name of the virtio-serial port that PID 1 opens. */
 export const GUEST_PORT_NAME = "nibrunner.guest"
 
@@ -108,11 +111,15 @@ const socket = (id: string, path: string) => [
  * been told to, so that no guest runs unheard.
  *
  * Drives: the base, the layers bottom first, the volume; the guest sees them in this order from `vda`.
+ *
+ * For a `sleeper` it waits for the state of its devices. Its memory is the snapshot's file, mapped privately: it is read
+ * when it is touched, and the file does not change. There is no kernel to load: the guest has one.
  */
 export const commandLine = (
   spec: MachineSpec,
   directory: RunDirectory,
-  accelerator: Accelerator
+  accelerator: Accelerator,
+  sleeper?: { readonly memory: string }
 ): ReadonlyArray<string> => {
   const drives = [
     image("base", spec.image.base),
@@ -131,7 +138,7 @@ export const commandLine = (
     "-no-reboot",
     "-S",
     "-machine",
-    "microvm",
+    sleeper === undefined ? "microvm" : `microvm,memory-backend=${MEMORY_BLOCK}`,
     "-accel",
     accelerator.kind === "kvm" ? "kvm" : `tcg,tb-size=${TRANSLATIONS_MIB}`,
     "-cpu",
@@ -140,12 +147,21 @@ export const commandLine = (
     String(spec.vcpuCount),
     "-m",
     `${spec.memoryMib}M`,
-    "-kernel",
-    spec.image.kernel,
-    "-initrd",
-    spec.image.initramfs,
-    "-append",
-    kernelCommandLine(accelerator),
+    ...(sleeper === undefined
+      ? [
+          "-kernel",
+          spec.image.kernel,
+          "-initrd",
+          spec.image.initramfs,
+          "-append",
+          kernelCommandLine(accelerator)
+        ]
+      : [
+          "-object",
+          `memory-backend-file,id=${MEMORY_BLOCK},size=${spec.memoryMib}M,mem-path=${value(sleeper.memory)},share=off`,
+          "-incoming",
+          "defer"
+        ]),
     ...socket("qmp", directory.qmp),
     "-mon",
     "chardev=qmp,mode=control",

@@ -1,4 +1,5 @@
 /** microVMs by QEMU's `microvm` machine: with KVM where it can be used, else with QEMU's own translator. */
+import { readFileSync } from "node:fs"
 import { Deferred, Effect, Exit, FileSystem, Layer, Option, Scope } from "effect"
 import { GuestImage } from "../../../src/services/GuestImage.ts"
 import {
@@ -9,19 +10,25 @@ import {
   type MachineRecord,
   type MachineSpec
 } from "../../../src/services/Hypervisor.ts"
-import { chooseAccelerator, run } from "./accelerator.ts"
-import { attach } from "./attachment.ts"
+import { chooseAccelerator, guestView, run } from "./accelerator.ts"
+import { type Attachment, attach, letRun, runState } from "./attachment.ts"
 import { commandLine } from "./command-line.ts"
 import { explainDeath, notInstalled } from "./explain.ts"
 import { findVmm, isAlive, killAndWait, listVmms, type ProcessIdentity } from "./process.ts"
+import { QmpError } from "./qmp.ts"
 import {
   checkRuntimeDir,
   createRunDirectory,
+  notedSnapshot,
+  noteSnapshot,
   type RuntimeDirTooLong,
   removeRunDirectory,
   runDirectory,
   runRoot
 } from "./run-directory.ts"
+import { makeSleeping } from "./sleeping.ts"
+import { discardSnapshot, putBack, snapshotFiles } from "./snapshot/files.ts"
+import { resume } from "./snapshot/save.ts"
 import { type Child, spawnQemu } from "./spawn.ts"
 
 export interface QemuOptions {
@@ -37,6 +44,26 @@ const START_LIMIT_MS = 60_000
 const LAST_WORDS_MS = 2_000
 /** What a process may take to die of SIGKILL. */
 const KILL_LIMIT_MS = 20_000
+
+const isQmpError = (error: unknown): error is QmpError => error instanceof QmpError
+
+/** QEMU did not come up: why. */
+export interface StartFailed {
+  readonly notStarted: string
+}
+
+/** How to bring up a machine that was just started. */
+export interface BringUp<E> {
+  /** The snapshot that the machine wakes from. */
+  readonly sleeper?: { readonly directory: string; readonly memory: string }
+  readonly ready: (attachment: Attachment) => Effect.Effect<void, E | QmpError>
+  readonly go: (attachment: Attachment) => Effect.Effect<void, E | QmpError>
+}
+
+export type Start = <E = never>(
+  spec: MachineSpec,
+  bringUp: BringUp<E>
+) => Effect.Effect<Attachment, StartFailed | E, Scope.Scope>
 
 const recordOf = (spec: MachineSpec): MachineRecord => ({
   machineId: spec.machineId,
@@ -96,7 +123,10 @@ export const layerQemu = (
         )
 
       /** A run directory for the machine; refuses to take one from a VMM that lives. */
-      const prepare = Effect.fnUntraced(function* (spec: MachineSpec) {
+      const prepare = Effect.fnUntraced(function* (
+        spec: MachineSpec,
+        sleeper: { readonly directory: string } | undefined
+      ) {
         const directory = runDirectory(runtimeDir, spec.slot)
         if (yield* fs.exists(directory.path)) {
           const holder = listVmms(runtimeDir).find((vmm) => vmm.slot === spec.slot)
@@ -106,20 +136,37 @@ export const layerQemu = (
             })
           }
         }
-        yield* createRunDirectory(directory, spec.machineId).pipe(
-          Effect.provideService(FileSystem.FileSystem, fs)
-        )
+        yield* createRunDirectory(directory, spec).pipe(Effect.provideService(FileSystem.FileSystem, fs))
+        if (sleeper !== undefined) {
+          yield* noteSnapshot(directory, sleeper.directory).pipe(
+            Effect.provideService(FileSystem.FileSystem, fs),
+            Effect.onError(() => Effect.ignore(clean(spec.slot, spec.machineId)))
+          )
+        }
         return directory
       })
 
       const end = (process: ProcessIdentity) =>
         killAndWait(process, KILL_LIMIT_MS).pipe(Effect.mapError(({ reason }) => ({ message: reason })))
 
-      const boot = (spec: MachineSpec): Effect.Effect<Machine, BootFailed, Scope.Scope> =>
+      /** What this daemon holds of the machines that it has shown. */
+      const attachments = new WeakMap<Machine, Attachment>()
+      const shown = (attachment: Attachment) => {
+        attachments.set(attachment.machine, attachment)
+        return attachment.machine
+      }
+
+      /**
+       * Starts QEMU and brings it up: `ready` may be interrupted, `go` may not. Whatever fails or is interrupted leaves no
+       * process, socket or file.
+       */
+      const start: Start = (spec, { sleeper, ready, go }) =>
         Effect.uninterruptibleMask((restore) =>
           Effect.gen(function* () {
-            const bootFailed = (reason: string) => new BootFailed({ appId: spec.appId, reason })
-            const directory = yield* prepare(spec).pipe(Effect.mapError((error) => bootFailed(error.message)))
+            const startFailed = (reason: string): StartFailed => ({ notStarted: reason })
+            const directory = yield* prepare(spec, sleeper).pipe(
+              Effect.mapError((error) => startFailed(error.message))
+            )
             const scope = yield* Scope.fork(yield* Effect.scope)
 
             const undo = (child: Child | undefined) =>
@@ -131,8 +178,9 @@ export const layerQemu = (
                 )
               )
 
-            const child = yield* spawnQemu(binary, commandLine(spec, directory, accelerator)).pipe(
-              Effect.mapError(bootFailed),
+            const line = commandLine(spec, directory, accelerator, sleeper)
+            const child = yield* spawnQemu(binary, line).pipe(
+              Effect.mapError(startFailed),
               Effect.onError(() => undo(undefined))
             )
             const died = endOf(child)
@@ -142,25 +190,56 @@ export const layerQemu = (
                 : attach({ ...recordOf(spec), process: child.process }, directory, child)
             ).pipe(
               Scope.provide(scope),
+              Effect.tap(ready),
               // A QEMU that dies at once hangs up first, and says why on stderr.
-              Effect.catch((error) =>
+              Effect.catchIf(isQmpError, (error) =>
                 Effect.raceFirst(died, Effect.succeed(error.message).pipe(Effect.delay(LAST_WORDS_MS))).pipe(
-                  Effect.flatMap((reason) => Effect.fail(bootFailed(reason)))
+                  Effect.flatMap((reason) => Effect.fail(startFailed(reason)))
                 )
               ),
               Effect.timeoutOrElse({
                 duration: START_LIMIT_MS,
-                orElse: () => Effect.fail(bootFailed(`QEMU was not up after ${START_LIMIT_MS / 1000} s`))
+                orElse: () => Effect.fail(startFailed(`QEMU was not up after ${START_LIMIT_MS / 1000} s`))
               })
             )
             return yield* restore(
               Effect.raceFirst(
                 bringUp,
-                Effect.flatMap(died, (reason) => Effect.fail(bootFailed(reason)))
+                Effect.flatMap(died, (reason) => Effect.fail(startFailed(reason)))
               )
-            ).pipe(Effect.onError(() => undo(child)))
+            ).pipe(
+              Effect.tap(go),
+              Effect.catchIf(isQmpError, (error) => Effect.fail(startFailed(error.message))),
+              Effect.onError(() => undo(child))
+            )
           })
         )
+
+      const boot = (spec: MachineSpec): Effect.Effect<Machine, BootFailed, Scope.Scope> =>
+        start(spec, { ready: ({ qmp }) => letRun(qmp), go: () => Effect.void }).pipe(
+          Effect.map(shown),
+          Effect.mapError(({ notStarted }) => new BootFailed({ appId: spec.appId, reason: notStarted }))
+        )
+
+      /**
+       * What an earlier daemon was doing to the machine when it died is undone: the machine runs. False: it has never run, and
+       * what it was to be woken from is as good as before.
+       */
+      const settle = ({ qmp, directory }: Attachment) =>
+        Effect.gen(function* () {
+          const place = yield* notedSnapshot(directory)
+          if ((yield* runState(qmp)) === "inmigrate") {
+            if (place !== undefined) yield* putBack(snapshotFiles(place))
+            return false
+          }
+          if (place === undefined) yield* letRun(qmp)
+          else {
+            yield* discardSnapshot(place)
+            yield* resume(qmp)
+            yield* noteSnapshot(directory, undefined)
+          }
+          return true
+        }).pipe(Effect.provideService(FileSystem.FileSystem, fs))
 
       const adopt = (
         record: MachineRecord
@@ -175,7 +254,17 @@ export const layerQemu = (
             undefined
           ).pipe(
             Scope.provide(scope),
-            Effect.map(Option.some),
+            Effect.flatMap((attachment) =>
+              Effect.flatMap(settle(attachment), (runs) =>
+                runs
+                  ? Effect.succeed(Option.some(shown(attachment)))
+                  : Scope.close(scope, Exit.void).pipe(
+                      Effect.andThen(end(vmm.process)),
+                      Effect.andThen(clean(vmm.slot, vmm.machineId)),
+                      Effect.as(Option.none<Machine>())
+                    )
+              )
+            ),
             Effect.onError(() => Scope.close(scope, Exit.void)),
             Effect.catch((error) =>
               isAlive(vmm.process)
@@ -215,6 +304,16 @@ export const layerQemu = (
           return strangers.map((vmm) => vmm.machineId)
         })
 
-      return Hypervisor.of({ version, boot, adopt, kill, sweep })
+      const sleeping = makeSleeping({
+        fs,
+        hypervisor: `${version}, ${guestView(accelerator, readFileSync("/proc/cpuinfo", "utf8"))}`,
+        attachmentOf: (machine) => attachments.get(machine),
+        start,
+        shown,
+        end,
+        clean
+      })
+
+      return Hypervisor.of({ version, boot, adopt, kill, sweep, ...sleeping })
     })
   )

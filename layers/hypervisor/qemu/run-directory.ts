@@ -2,8 +2,9 @@
  * `<runtime_dir>/vm/<slot>`: the sockets of one VMM, and a note of which machine they are. Named by slot and not by
  * app, because the path of a unix socket has room for 107 bytes only.
  */
-import { Effect, FileSystem, Schema } from "effect"
+import { Effect, FileSystem, type PlatformError, Schema } from "effect"
 import { MAX_SLOTS } from "../../../src/network/addresses.ts"
+import { MachineSpec } from "../../../src/services/Hypervisor.ts"
 
 /** `sun_path` of a unix socket, without its NUL. */
 export const MAX_SOCKET_PATH_BYTES = 107
@@ -16,8 +17,15 @@ export interface RunDirectory {
   readonly guest: string
   /** The guest's serial console. */
   readonly console: string
+  /** Where QEMU sends a machine that is put to sleep, and where it takes one that wakes. */
+  readonly save: string
+  readonly load: string
   /** Holds the machineId of the VMM that the directory was made for. */
   readonly owner: string
+  /** What the VMM was started with. */
+  readonly spec: string
+  /** Names the snapshot that is being written or woken: a daemon that finds the VMM half-way has to know. */
+  readonly snapshot: string
 }
 
 /** The directory of all run directories. */
@@ -30,7 +38,11 @@ export const runDirectory = (runtimeDir: string, slot: number): RunDirectory => 
     qmp: `${path}/qmp.sock`,
     guest: `${path}/guest.sock`,
     console: `${path}/console.sock`,
-    owner: `${path}/machine`
+    save: `${path}/save.sock`,
+    load: `${path}/load.sock`,
+    owner: `${path}/machine`,
+    spec: `${path}/spec`,
+    snapshot: `${path}/snapshot`
   }
 }
 
@@ -50,8 +62,8 @@ export class RuntimeDirTooLong extends Schema.TaggedError<RuntimeDirTooLong>()("
 
 /** Bytes of the longest socket path under this `runtime_dir`, whatever the slot. */
 export const longestSocketPath = (runtimeDir: string): number => {
-  const { qmp, guest, console } = runDirectory(runtimeDir, MAX_SLOTS - 1)
-  return Math.max(...[qmp, guest, console].map((path) => new TextEncoder().encode(path).length))
+  const { qmp, guest, console, save, load } = runDirectory(runtimeDir, MAX_SLOTS - 1)
+  return Math.max(...[qmp, guest, console, save, load].map((path) => new TextEncoder().encode(path).length))
 }
 
 /** Fails where a slot's sockets would not fit, before anything is booted. */
@@ -62,26 +74,54 @@ export const checkRuntimeDir = (runtimeDir: string): Effect.Effect<void, Runtime
     : Effect.void
 }
 
+const encodeSpec = Schema.encodeSync(Schema.fromJsonString(MachineSpec))
+const decodeSpec = Schema.decodeUnknownOption(Schema.fromJsonString(MachineSpec))
+
 /** Makes the directory anew, for this machine; what an earlier VMM of the slot left there goes. Whole or not at all. */
-export const createRunDirectory = Effect.fnUntraced(function* (directory: RunDirectory, machineId: string) {
+export const createRunDirectory = Effect.fnUntraced(function* (directory: RunDirectory, spec: MachineSpec) {
   const fs = yield* FileSystem.FileSystem
   const remove = fs.remove(directory.path, { recursive: true, force: true })
   yield* remove
   yield* fs.makeDirectory(directory.path, { recursive: true, mode: 0o700 }).pipe(
-    Effect.andThen(fs.writeFileString(directory.owner, machineId, { mode: 0o600 })),
+    Effect.andThen(fs.writeFileString(directory.owner, spec.machineId, { mode: 0o600 })),
+    Effect.andThen(fs.writeFileString(directory.spec, encodeSpec(spec), { mode: 0o600 })),
     Effect.onError(() => Effect.ignore(remove))
   )
+})
+
+const ifThere = <A, R>(effect: Effect.Effect<A, PlatformError.PlatformError, R>) =>
+  Effect.catchIf(
+    effect,
+    (error) => error.reason._tag === "NotFound",
+    () => Effect.succeed(undefined)
+  )
+
+/** What the machine was started with; undefined where it was started by a daemon that did not write it down. */
+export const readSpec = Effect.fnUntraced(function* (directory: RunDirectory, machineId: string) {
+  const fs = yield* FileSystem.FileSystem
+  const text = yield* ifThere(fs.readFileString(directory.spec))
+  const spec = decodeSpec(text)
+  return spec._tag === "Some" && spec.value.machineId === machineId ? spec.value : undefined
+})
+
+/** Notes which snapshot the VMM is on its way to or from; undefined: none. */
+export const noteSnapshot = Effect.fnUntraced(function* (directory: RunDirectory, place: string | undefined) {
+  const fs = yield* FileSystem.FileSystem
+  yield* place === undefined
+    ? fs.remove(directory.snapshot, { force: true })
+    : fs.writeFileString(directory.snapshot, place, { mode: 0o600 })
+})
+
+/** The snapshot that the VMM was on its way to or from, when an earlier daemon died over it. */
+export const notedSnapshot = Effect.fnUntraced(function* (directory: RunDirectory) {
+  const fs = yield* FileSystem.FileSystem
+  return yield* ifThere(fs.readFileString(directory.snapshot))
 })
 
 /** Removes the directory if it was made for this machine: another may hold the slot by now. */
 export const removeRunDirectory = Effect.fnUntraced(function* (directory: RunDirectory, machineId: string) {
   const fs = yield* FileSystem.FileSystem
-  const owner = yield* fs.readFileString(directory.owner).pipe(
-    Effect.catchIf(
-      (error) => error.reason._tag === "NotFound",
-      () => Effect.succeed(undefined)
-    )
-  )
+  const owner = yield* ifThere(fs.readFileString(directory.owner))
   if (owner === undefined || owner === machineId || owner === "") {
     yield* fs.remove(directory.path, { recursive: true, force: true })
   }

@@ -11,6 +11,7 @@ import {
   removeRunDirectory,
   runDirectory
 } from "../../../layers/hypervisor/qemu/run-directory.ts"
+import { fakeMachineSpec } from "../../../layers/testing/FakeHost.ts"
 import { temporaryDirectory } from "../../support/temporary.ts"
 
 const pathOfLength = (bytes: number) => `/${"a".repeat(bytes - 1)}`
@@ -44,7 +45,7 @@ describe("the run directory of a VMM", () => {
       const directory = runDirectory(yield* temporaryDirectory, 7)
       mkdirSync(directory.path, { recursive: true })
       writeFileSync(join(directory.path, "left-over"), "")
-      yield* createRunDirectory(directory, "aaaaaaaaaaaaaaaa")
+      yield* createRunDirectory(directory, fakeMachineSpec("web", 7, "aaaaaaaaaaaaaaaa"))
       assert.isFalse(existsSync(join(directory.path, "left-over")))
       yield* removeRunDirectory(directory, "bbbbbbbbbbbbbbbb")
       assert.isTrue(existsSync(directory.path))

@@ -1,0 +1,209 @@
+/** Sleep and wake of microVMs by QEMU: a machine becomes a snapshot on the disk, and a snapshot a machine. */
+import { Cause, Effect, Exit, Fiber, FileSystem, Option } from "effect"
+import {
+  type Hypervisor,
+  HypervisorError,
+  type Machine,
+  SleepFailed,
+  SnapshotUnusable,
+  WakeFailed
+} from "../../../src/services/Hypervisor.ts"
+import { snapshotMismatch } from "../../../src/services/snapshot.ts"
+import type { Attachment } from "./attachment.ts"
+import type { Start } from "./layer.ts"
+import type { ProcessIdentity } from "./process.ts"
+import { noteSnapshot, readSpec } from "./run-directory.ts"
+import {
+  discardSnapshot,
+  putBack,
+  removeUsed,
+  snapshotFiles,
+  sweepSnapshots,
+  useUp
+} from "./snapshot/files.ts"
+import { load, readRecord, type Unusable, verify } from "./snapshot/load.ts"
+import { commit, resume, save, undo } from "./snapshot/save.ts"
+
+type Message = { readonly message: string }
+
+interface Parts {
+  readonly fs: FileSystem.FileSystem
+  /** What snapshots are made under: they wake under nothing else. */
+  readonly hypervisor: string
+  readonly attachmentOf: (machine: Machine) => Attachment | undefined
+  readonly start: Start
+  readonly shown: (attachment: Attachment) => Machine
+  readonly end: (process: ProcessIdentity) => Effect.Effect<void, Message>
+  readonly clean: (slot: number, machineId: string) => Effect.Effect<void, Message>
+}
+
+/** The restore itself failed: the snapshot has been given to QEMU. */
+interface NotRestored {
+  readonly notRestored: string
+}
+
+export const makeSleeping = (
+  parts: Parts
+): Pick<Hypervisor["Service"], "sleep" | "wake" | "snapshot" | "discard" | "sweepSnapshots"> => {
+  const { fs, hypervisor } = parts
+  const withFiles = Effect.provideService(FileSystem.FileSystem, fs)
+
+  const sleep: Hypervisor["Service"]["sleep"] = (machine, place) =>
+    Effect.uninterruptibleMask((restore) =>
+      Effect.gen(function* () {
+        const { appId, slot, machineId } = machine.record
+        const failed = (reason: string, resumed: boolean) => new SleepFailed({ appId, reason, resumed })
+        const held = parts.attachmentOf(machine)
+        if (held === undefined) return yield* failed("this daemon does not hold its microVM", false)
+        const { qmp, directory, process } = held
+
+        /** Nothing of a snapshot is left, and the machine runs on; where the first cannot be had, it is ended. */
+        const giveUp = (reason: string) =>
+          Effect.gen(function* () {
+            const undone = yield* Effect.exit(undo(place))
+            if (Exit.isFailure(undone)) yield* Effect.ignore(parts.end(process))
+            const resumed = Exit.isSuccess(undone) && Exit.isSuccess(yield* Effect.exit(resume(qmp)))
+            if (resumed) yield* Effect.ignore(noteSnapshot(directory, undefined))
+            return yield* failed(reason, resumed)
+          })
+
+        const spec = yield* readSpec(directory, machineId).pipe(
+          Effect.mapError((error) => failed(error.message, true))
+        )
+        if (spec === undefined) {
+          return yield* failed(
+            "it was started by a daemon that did not write down what it was started with",
+            true
+          )
+        }
+        yield* noteSnapshot(directory, place.directory).pipe(
+          Effect.mapError((error) => failed(error.message, true))
+        )
+        const saved = yield* undo(place).pipe(
+          Effect.andThen(restore(save(qmp, directory, spec, place, hypervisor))),
+          Effect.exit
+        )
+        if (Exit.isFailure(saved)) {
+          const known = Cause.findErrorOption(saved.cause)
+          const given = yield* Effect.flip(
+            giveUp(Option.isSome(known) ? known.value.reason : "it was interrupted")
+          )
+          return yield* Option.isSome(known)
+            ? Effect.fail(given)
+            : Effect.failCause(saved.cause as Cause.Cause<never>)
+        }
+        yield* commit(place).pipe(
+          Effect.andThen(parts.end(process).pipe(Effect.mapError(({ message }) => ({ reason: message })))),
+          Effect.catch(({ reason }) => giveUp(reason))
+        )
+        yield* parts
+          .clean(slot, machineId)
+          .pipe(
+            Effect.catch((error) =>
+              Effect.logWarning(`what the VMM of ${appId} left stays: ${error.message}`)
+            )
+          )
+        return saved.value
+      })
+    ).pipe(withFiles)
+
+  const wake: Hypervisor["Service"]["wake"] = (spec, place) =>
+    Effect.gen(function* () {
+      const { appId } = spec
+      const files = snapshotFiles(place.directory)
+      const record = yield* readRecord(files)
+      const mismatch = snapshotMismatch(record, { spec, deploymentId: place.deploymentId, hypervisor })
+      if (mismatch !== undefined) return yield* Effect.fail<Unusable>({ kind: "foreign", unusable: mismatch })
+
+      const verifying = yield* Effect.forkChild(verify(files, record), { startImmediately: true })
+      const usingUp = yield* Effect.forkChild(Effect.uninterruptible(useUp(files)), {
+        startImmediately: true
+      })
+      const notRestored = ({ message }: Message): NotRestored => ({ notRestored: message })
+      let given = false
+      let ran = false
+
+      const attachment = yield* parts
+        .start<Unusable | NotRestored>(spec, {
+          sleeper: files,
+          ready: ({ qmp, directory }) =>
+            Effect.gen(function* () {
+              const state = yield* Fiber.join(verifying)
+              yield* Fiber.join(usingUp).pipe(Effect.mapError(notRestored))
+              given = true
+              yield* load(qmp, directory.load, state).pipe(
+                Effect.mapError((error) => ("command" in error ? error : notRestored(error)))
+              )
+            }),
+          go: ({ qmp }) => {
+            ran = true
+            return Effect.asVoid(qmp.execute("cont"))
+          }
+        })
+        .pipe(
+          Effect.onError((cause) =>
+            Effect.gen(function* () {
+              yield* Fiber.interrupt(usingUp)
+              const unusable = Option.exists(Cause.findErrorOption(cause), (error) => "unusable" in error)
+              const lost = ran || unusable || (given && !Cause.hasInterruptsOnly(cause))
+              yield* lost ? discardSnapshot(place.directory) : putBack(files)
+            }).pipe(
+              Effect.catch((error) =>
+                Effect.logWarning(`what is left of the snapshot of ${appId} stays: ${error.message}`)
+              )
+            )
+          ),
+          Effect.mapError((error): Unusable | WakeFailed =>
+            "unusable" in error
+              ? error
+              : new WakeFailed({
+                  appId,
+                  reason: "notRestored" in error ? error.notRestored : error.notStarted,
+                  kept: !given && !ran
+                })
+          )
+        )
+      // QEMU has the memory file open; its name goes, its blocks when QEMU ends
+      yield* removeUsed(files).pipe(
+        Effect.andThen(noteSnapshot(attachment.directory, undefined)),
+        withFiles,
+        Effect.catch((error) =>
+          Effect.logWarning(`what is left of the snapshot of ${appId} stays: ${error.message}`)
+        ),
+        Effect.uninterruptible
+      )
+      return parts.shown(attachment)
+    }).pipe(
+      Effect.catchIf(
+        (error): error is Unusable => "unusable" in error,
+        ({ kind, unusable }) =>
+          discardSnapshot(place.directory).pipe(
+            Effect.catch((error) =>
+              Effect.logWarning(`the snapshot of ${spec.appId} cannot be removed: ${error.message}`)
+            ),
+            Effect.andThen(Effect.fail(new SnapshotUnusable({ appId: spec.appId, kind, reason: unusable })))
+          )
+      )
+    )
+
+  const failed = (operation: string) => (error: Message) =>
+    new HypervisorError({ operation, reason: error.message })
+
+  return {
+    sleep,
+    wake,
+    snapshot: (directory) =>
+      readRecord(snapshotFiles(directory)).pipe(
+        Effect.map(({ files: _, ...record }) => Option.some(record)),
+        Effect.catch(({ kind, unusable }) =>
+          kind === "missing"
+            ? Effect.succeedNone
+            : Effect.fail(failed(`read the snapshot in ${directory}`)({ message: unusable }))
+        )
+      ),
+    discard: (directory) =>
+      discardSnapshot(directory).pipe(Effect.mapError(failed(`remove the snapshot in ${directory}`))),
+    sweepSnapshots: (root, keep) =>
+      sweepSnapshots(root, keep).pipe(Effect.mapError(failed(`clear ${root} of what is no snapshot`)))
+  }
+}

@@ -1,0 +1,171 @@
+/** The memory file of a snapshot: written as the pages come, and verified page by page. */
+import * as fs from "node:fs"
+import { crc32 } from "node:zlib"
+import { Effect } from "effect"
+import { openFile } from "../../../files/durable.ts"
+import { type FileProblem, onFile } from "../../../files/problem.ts"
+import { PAGE_BYTES } from "./migration-stream.ts"
+
+/** How much is written or read at a time. */
+const PIECE_BYTES = 1024 * 1024
+/** Pieces that are filled or on their way to the file. */
+const PIECES = 8
+/** The disk is set to work after so many bytes, so that little is left to wait for at the end. */
+const FLUSH_EVERY_BYTES = 16 * 1024 * 1024
+
+const NO_PAGE = 0
+const zeros = Buffer.alloc(PIECE_BYTES)
+
+/**
+ * The checksum of a page that is stored; 0 stands for a page of zeros, which is not. A CRC differs for every single bit that
+ * is flipped, and none makes 1 out of 0.
+ */
+const pageSum = (page: Uint8Array) => crc32(page) || 1
+
+export interface MemoryWriter {
+  /** Takes a copy of the page. */
+  readonly page: (offset: number, bytes: Uint8Array) => void
+  readonly zeroPage: (offset: number) => void
+  /** Whether there is no room until `onRoom` is called. */
+  readonly isFull: () => boolean
+  /** Writes what is still held, waits for all of it, and calls back with the first error there was. */
+  readonly finish: (done: (error: Error | undefined) => void) => void
+  readonly sums: Uint32Array
+}
+
+/** Writes to an empty file of the memory's size. `onRoom` is called when there is room again, or nothing will help any more. */
+export const makeMemoryWriter = (fd: number, memoryBytes: number, onRoom: () => void): MemoryWriter => {
+  const sums = new Uint32Array(memoryBytes / PAGE_BYTES)
+  const free: Array<Buffer> = Array.from({ length: PIECES }, () => Buffer.allocUnsafe(PIECE_BYTES))
+  let piece: Buffer | undefined
+  let start = 0
+  let length = 0
+  let underWay = 0
+  let unflushed = 0
+  let flushing = false
+  let failure: Error | undefined
+  let finished: ((error: Error | undefined) => void) | undefined
+
+  const settle = (error: Error | null) => {
+    underWay -= 1
+    failure ??= error ?? undefined
+    onRoom()
+    if (underWay === 0) finished?.(failure)
+  }
+
+  const writeOut = (bytes: Buffer, from: number, count: number, at: number) => {
+    fs.write(fd, bytes, from, count, at, (error, written) => {
+      if (error === null && written < count) {
+        writeOut(bytes, from + written, count - written, at + written)
+        return
+      }
+      free.push(bytes)
+      settle(error)
+    })
+  }
+
+  const flushSome = () => {
+    if (flushing || unflushed < FLUSH_EVERY_BYTES) return
+    flushing = true
+    unflushed = 0
+    underWay += 1
+    fs.fdatasync(fd, (error) => {
+      flushing = false
+      settle(error)
+    })
+  }
+
+  const send = () => {
+    if (piece === undefined) return
+    underWay += 1
+    unflushed += length
+    writeOut(piece, 0, length, start)
+    piece = undefined
+    flushSome()
+  }
+
+  const put = (offset: number, bytes: Uint8Array) => {
+    if (piece !== undefined && (start + length !== offset || length === PIECE_BYTES)) send()
+    if (piece === undefined) {
+      // beyond the bound only when the caller does not wait for room
+      piece = free.pop() ?? Buffer.allocUnsafe(PIECE_BYTES)
+      start = offset
+      length = 0
+    }
+    piece.set(bytes, length)
+    length += PAGE_BYTES
+  }
+
+  return {
+    sums,
+    page: (offset, bytes) => {
+      sums[offset / PAGE_BYTES] = pageSum(bytes)
+      put(offset, bytes)
+    },
+    zeroPage: (offset) => {
+      // the file is empty: only a page that was told before has to be made zero
+      if (sums[offset / PAGE_BYTES] !== NO_PAGE) put(offset, zeros.subarray(0, PAGE_BYTES))
+      sums[offset / PAGE_BYTES] = NO_PAGE
+    },
+    isFull: () => free.length === 0 && failure === undefined,
+    finish: (done) => {
+      send()
+      finished = done
+      if (underWay === 0) done(failure)
+    }
+  }
+}
+
+/** The first page of the piece that is not as its sum says. */
+const damagedPage = (piece: Buffer, sums: Uint32Array, firstPage: number): number | undefined => {
+  const pages = piece.length / PAGE_BYTES
+  for (let page = 0; page < pages; ) {
+    let end = page + 1
+    if (sums[firstPage + page] === NO_PAGE) {
+      while (end < pages && sums[firstPage + end] === NO_PAGE) end++
+      const from = page * PAGE_BYTES
+      const to = end * PAGE_BYTES
+      if (piece.compare(zeros, 0, to - from, from, to) !== 0) return firstPage + page
+    } else if (pageSum(piece.subarray(page * PAGE_BYTES, end * PAGE_BYTES)) !== sums[firstPage + page]) {
+      return firstPage + page
+    }
+    page = end
+  }
+  return undefined
+}
+
+const readers = 2
+
+/** Reads all of the memory file and compares each page with its checksum. Gives what is wrong with it, if anything. */
+export const verifyMemory = (
+  path: string,
+  sums: Uint32Array
+): Effect.Effect<string | undefined, FileProblem> =>
+  Effect.gen(function* () {
+    const handle = yield* openFile(path, fs.constants.O_RDONLY | fs.constants.O_NOFOLLOW)
+    const size = sums.length * PAGE_BYTES
+    const { size: actual } = yield* onFile(path, () => handle.stat())
+    if (actual !== size) return `it has ${actual} bytes instead of ${size}`
+    let next = 0
+    let damage: string | undefined
+    const reader = Effect.gen(function* () {
+      const buffer = Buffer.allocUnsafe(PIECE_BYTES)
+      while (next < size && damage === undefined) {
+        const at = next
+        next += PIECE_BYTES
+        const wanted = Math.min(PIECE_BYTES, size - at)
+        for (let have = 0; have < wanted; ) {
+          const { bytesRead } = yield* onFile(path, () => handle.read(buffer, have, wanted - have, at + have))
+          if (bytesRead === 0) return
+          have += bytesRead
+        }
+        const page = damagedPage(buffer.subarray(0, wanted), sums, at / PAGE_BYTES)
+        if (page !== undefined) damage ??= `its page ${page} has changed`
+      }
+    })
+    yield* Effect.all(
+      Array.from({ length: readers }, () => reader),
+      { concurrency: "unbounded", discard: true }
+    )
+    return damage
+  }).pipe(Effect.scoped)
