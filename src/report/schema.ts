@@ -76,23 +76,28 @@ export const InstanceCompute = Schema.Struct({
   measuredAt: Timestamp
 }).annotate({
   identifier: "InstanceCompute",
-  description: "What the guest said of itself. An instance that sleeps has none."
+  description: "What the guest last said of itself, once a minute. Absent while no microVM is up."
 })
 export interface InstanceCompute extends Schema.Schema.Type<typeof InstanceCompute> {}
 
 export const InstanceMeters = Schema.Struct({
-  runningMs: count.annotate({ description: "Time up, in milliseconds." }),
+  runningMs: count.annotate({
+    description: "Time in the states `starting`, `running`, `unhealthy` and `stopping`, in milliseconds."
+  }),
   idleMs: count.annotate({ description: "Time asleep, in milliseconds." }),
-  cpuMs: count.annotate({ description: "CPU time used, in milliseconds." }),
-  rxBytes: count.annotate({ description: "Bytes that reached the guest." }),
-  txBytes: count.annotate({ description: "Bytes that the guest sent." }),
+  cpuMs: count.annotate({ description: "CPU time used, over all its CPUs, in milliseconds." }),
+  rxBytes: count.annotate({
+    description: "Bytes that reached the guest, counted at its network interface."
+  }),
+  txBytes: count.annotate({ description: "Bytes that the guest sent, counted at its network interface." }),
   diskProvisionedMibSeconds: count.annotate({
     description: "The size of its volumes times time, in MiB seconds."
   }),
   diskUsedMibSeconds: count.annotate({ description: "What is used of them times time, in MiB seconds." })
 }).annotate({
   identifier: "InstanceMeters",
-  description: "What the app has used since this host first knew it. They only grow."
+  description:
+    "What the app has used since the document first named it. They only grow, and are forgotten when it is named no more."
 })
 export interface InstanceMeters extends Schema.Schema.Type<typeof InstanceMeters> {}
 
@@ -139,9 +144,13 @@ export const VolumeReport = Schema.Struct({
     description:
       "`pending`: not made yet; `ready`: made and formatted; `detached`: kept, but in no use; `deleted`: as the document asks; `failed`: see `message`."
   }),
-  sizeBytes: count.annotate({ description: "The size of its device." }),
+  sizeBytes: count.annotate({
+    description: "The size of its device. One that is to grow does so when its app boots next."
+  }),
   storagePrefix: Schema.optionalKey(Schema.String).pipe(about("`volumes.storage_prefix` of this host.")),
-  devicePath: Schema.optionalKey(Schema.String).pipe(about("The host's device or file that it is.")),
+  devicePath: Schema.optionalKey(Schema.String).pipe(
+    about("The host's block device that it is. Absent on a host whose volumes are files.")
+  ),
   usage: Schema.optionalKey(VolumeUsage),
   message: Schema.optionalKey(Message)
 }).annotate({ identifier: "VolumeReport", description: "What became of a volume." })

@@ -1,3 +1,5 @@
+import { readFileSync } from "node:fs"
+import { fileURLToPath } from "node:url"
 import { assert, describe, it } from "@effect/vitest"
 import { Ajv2020 } from "ajv/dist/2020.js"
 import { Result, Schema } from "effect"
@@ -108,5 +110,26 @@ describe("the schema of reported.json", () => {
     assert.isFalse(takes({ ...fullReport, message: "x".repeat(MAX_MESSAGE + 1) }))
     assert.isFalse(takes({ ...fullReport, reportedAt: "yesterday" }))
     assert.isFalse(takes({ ...fullReport, message: undefined }))
+  })
+})
+
+describe("docs/report.md", () => {
+  it("names every field of the report", () => {
+    const text = readFileSync(fileURLToPath(new URL("../../../docs/report.md", import.meta.url)), "utf8")
+    const namesIn = (schema: unknown): ReadonlyArray<string> => {
+      if (typeof schema !== "object" || schema === null) return []
+      const { properties, ...rest } = schema as { readonly properties?: object }
+      return [
+        ...Object.keys(properties ?? {}),
+        ...Object.values(properties ?? {}).flatMap(namesIn),
+        ...Object.values(rest).flatMap(namesIn)
+      ]
+    }
+    const names = new Set(namesIn(reportedJsonSchema()))
+    assert.isAbove(names.size, 50)
+    assert.deepStrictEqual(
+      [...names].filter((name) => !text.includes(`\`${name}\``)),
+      []
+    )
   })
 })
