@@ -31,22 +31,10 @@ const ofPort = (outcome: PortProbe, timeoutMs: number): ProbeResult => {
   }
 }
 
-const probe = (
-  host: HostContext,
-  { machine, instance, session }: Attachment,
-  timeoutMs: number
-): Effect.Effect<ProbeResult> => {
-  const { healthCheck: check, httpPort } = instance.config
-  if (check.kind === "http") {
-    return host.prober.http({
-      ...host.network.reach(machine.record.slot, httpPort),
-      path: check.path,
-      timeoutMs
-    })
-  }
-  // The network may accept before the guest does, so a connection is asked of the guest itself.
-  return Deferred.await(session).pipe(
-    Effect.flatMap((guest) => guest.probe(httpPort, timeoutMs)),
+/** A connection to the app's port from inside the guest: the network may accept before the guest does. */
+const knock = ({ instance, session }: Attachment, timeoutMs: number): Effect.Effect<ProbeResult> =>
+  Deferred.await(session).pipe(
+    Effect.flatMap((guest) => guest.probe(instance.config.httpPort, timeoutMs)),
     Effect.map((outcome) => ofPort(outcome, timeoutMs)),
     Effect.catchTag("GuestError", (error) =>
       Effect.succeed<ProbeResult>({ kind: "failed", reason: error.message })
@@ -55,6 +43,28 @@ const probe = (
       duration: timeoutMs,
       orElse: () => Effect.succeed<ProbeResult>({ kind: "timed-out", ms: timeoutMs })
     })
+  )
+
+/**
+ * One probe. A request to a guest whose port is not open yet may hang in the network for as long as it may take
+ * at all, so a guest that has not answered yet (`fresh`) is knocked at first.
+ */
+const probe = (
+  host: HostContext,
+  attachment: Attachment,
+  timeoutMs: number,
+  fresh: boolean
+): Effect.Effect<ProbeResult> => {
+  const { healthCheck: check, httpPort } = attachment.instance.config
+  if (check.kind !== "http") return knock(attachment, timeoutMs)
+  const ask = host.prober.http({
+    ...host.network.reach(attachment.machine.record.slot, httpPort),
+    path: check.path,
+    timeoutMs
+  })
+  if (!fresh) return ask
+  return Effect.flatMap(knock(attachment, timeoutMs), (open) =>
+    open.kind === "answered" ? ask : Effect.succeed(open)
   )
 }
 
@@ -72,7 +82,7 @@ const watchHealth = Effect.fnUntraced(function* (
   const { timeoutMs } = probeSettings(check)
   let health = initial
   while (true) {
-    const [seconds, result] = yield* timed(probe(host, attachment, timeoutMs))
+    const [seconds, result] = yield* timed(probe(host, attachment, timeoutMs, !health.everHealthy))
     yield* host.metrics.probed(appId, check.kind, probeOutcome(check, result), seconds)
     const at = yield* now
     health = observe(health, check, result, at)

@@ -23,8 +23,11 @@ const bootCompleted: ProbeSettings = {
 export const probeSettings = (check: HealthCheck): ProbeSettings =>
   check.kind === "boot-completed" ? bootCompleted : check
 
-/** Between starts and the first success a probe is cheap and each one that is missed delays the first answer. */
-const startupIntervalMs = 250
+/**
+ * Between the start and the first success a probe is cheap, and each one that is missed delays the first answer:
+ * so often at first, and later, when the app is a slow one anyway, so often.
+ */
+const startup = { firstMs: 10_000, intervalMs: 50, laterIntervalMs: 250 }
 
 export interface Health {
   /** In a row. */
@@ -93,7 +96,11 @@ export const nextProbeMs = (health: Health, check: HealthCheck, uptimeMs: number
   if (check.kind === "boot-completed" && health.everHealthy) return undefined
   const settings = probeSettings(check)
   const starting = !health.everHealthy && uptimeMs < settings.gracePeriodMs
-  return starting ? Math.min(startupIntervalMs, settings.intervalMs) : settings.intervalMs
+  if (!starting) return settings.intervalMs
+  return Math.min(
+    uptimeMs < startup.firstMs ? startup.intervalMs : startup.laterIntervalMs,
+    settings.intervalMs
+  )
 }
 
 /** How a probe failed, as the end of a sentence. */

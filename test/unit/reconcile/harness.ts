@@ -27,11 +27,12 @@ import {
 import { layerNetwork } from "../../../layers/testing/Network.ts"
 import { layerReporterMemory, makeReporterWorld } from "../../../layers/testing/Reporter.ts"
 import { layerVolumeBackendMemory, makeVolumeWorld } from "../../../layers/testing/VolumeBackend.ts"
+import { Histogram } from "../../../src/metrics/instruments.ts"
 import { runHost } from "../../../src/reconcile/host.ts"
 import { HostSettings } from "../../../src/reconcile/settings.ts"
 import type { HostReport, InstanceReport } from "../../../src/report/schema.ts"
 import { GuestImage } from "../../../src/services/GuestImage.ts"
-import { type AppRoute, Proxy, type ProxyTraffic } from "../../../src/services/Proxy.ts"
+import { type AppRoute, Proxy, type ProxyTraffic, REQUEST_BOUNDS } from "../../../src/services/Proxy.ts"
 
 export interface HostOptions {
   readonly machine?: Partial<HostInfoWorld>
@@ -60,6 +61,7 @@ const image = Layer.succeed(GuestImage, {
 /** What a proxy has counted that nobody has asked anything. */
 export const noTraffic: ProxyTraffic = {
   outcomes: { served: 0, noSuchHost: 0, wrongHost: 0, refused: 0, unreachable: 0 },
+  requestSeconds: new Histogram(REQUEST_BOUNDS).distributionOf(""),
   handshakes: { completed: 0, failed: 0, timedOut: 0 },
   apps: new Map()
 }

@@ -57,17 +57,19 @@ describe("health", () => {
     assert.strictEqual(verdict(observe(better, http, good, 0), http, 20_000), "running")
   })
 
-  it("is probed four times a second until the guest first answers or its grace ends, then at the interval", () => {
-    assert.strictEqual(nextProbeMs(afterProbes(http, bad), http, 500), 250)
-    assert.strictEqual(nextProbeMs(afterProbes(http, bad), http, 10_000), 5000)
+  it("is probed often until the guest first answers, less often when it is slow, and then at the interval", () => {
+    const slow = { ...http, gracePeriodMs: 60_000 }
+    assert.strictEqual(nextProbeMs(afterProbes(slow, bad), slow, 500), 50)
+    assert.strictEqual(nextProbeMs(afterProbes(slow, bad), slow, 10_000), 250)
+    assert.strictEqual(nextProbeMs(afterProbes(slow, bad), slow, 60_000), 5000)
     assert.strictEqual(nextProbeMs(afterProbes(http, good, good), http, 500), 5000)
-    assert.strictEqual(nextProbeMs(unprobed, { ...http, intervalMs: 100 }, 0), 100)
+    assert.strictEqual(nextProbeMs(unprobed, { ...http, intervalMs: 10 }, 0), 10)
   })
 
   it("of the kind boot-completed is asked only until the port has accepted once", () => {
     const check: HealthCheck = { kind: "boot-completed" }
     const accepted: ProbeResult = { kind: "answered", status: 0 }
-    assert.strictEqual(nextProbeMs(afterProbes(check, { kind: "refused" }), check, 0), 250)
+    assert.strictEqual(nextProbeMs(afterProbes(check, { kind: "refused" }), check, 0), 50)
     assert.isUndefined(nextProbeMs(afterProbes(check, accepted), check, 0))
     assert.strictEqual(verdict(afterProbes(check, accepted), check, 0), "running")
   })
