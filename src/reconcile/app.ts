@@ -253,6 +253,7 @@ const exited = Effect.fnUntraced(function* (app: App, exit: MachineExit) {
 })
 
 const guestSaid = Effect.fnUntraced(function* (app: App, event: GuestEvent) {
+  if (event.kind === "started") yield* Effect.logDebug("its program was started")
   if (event.kind === "failed") app.model.guestFailure = event.reason
   if (event.kind !== "restarting") return
   const at = yield* now
@@ -270,6 +271,7 @@ const probed = Effect.fnUntraced(function* (app: App, health: Health) {
   const { model } = app
   const first = health.everHealthy && model.record?.healthy !== true
   model.health = health
+  if (first) yield* Effect.logDebug("is healthy")
   if (first) yield* noted(app.amend((record) => ({ ...record, healthy: true })))
 })
 

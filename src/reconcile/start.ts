@@ -65,8 +65,10 @@ const bootOnce = Effect.fnUntraced(function* (app: App, spec: Omit<MachineSpec, 
   const scope = yield* Scope.fork(app.scope)
   return yield* Effect.gen(function* () {
     const machine = yield* host.hypervisor.boot({ ...spec, machineId }).pipe(Scope.provide(scope))
+    yield* Effect.logDebug(`its VMM runs as process ${machine.record.process?.pid}`)
     yield* app.amend((record) => ({ ...record, machine: machine.record }))
     const session = yield* hello(app, machine).pipe(Scope.provide(scope))
+    yield* Effect.logDebug("its guest has said hello")
     return { machine, scope, session }
   }).pipe(Effect.onExit((exit) => (Exit.isSuccess(exit) ? Effect.void : discard(app, intent, scope))))
 })
@@ -121,6 +123,7 @@ const run = Effect.fnUntraced(function* (app: App, instance: DesiredInstance, sl
   const { host } = app
   const { appId } = app.model
   const { metrics } = host
+  yield* Effect.logDebug(`starts deployment ${instance.deploymentId}`)
   yield* countAttempt(app, instance)
   yield* app.progress({ kind: "preparing" })
   const prepared = Effect.forEach(instance.layers, (layer) => metrics.layer(host.images.prepare(layer)), {
@@ -130,6 +133,7 @@ const run = Effect.fnUntraced(function* (app: App, instance: DesiredInstance, sl
   const attached = metrics.storage("volume_attach", host.volumes.attach(instance.volumeId))
   const volume = yield* metrics.phase(appId, "volume", attached)
   const link = yield* host.network.attach(slot, guestPorts(instance))
+  yield* Effect.logDebug("its layers, volume and link are there")
   const { version, kernel, initramfs, base } = host.guestImage
   const { machine, scope, session } = yield* boot(app, {
     appId,
@@ -158,6 +162,7 @@ interface Booted {
 const takeUp = Effect.fnUntraced(function* (app: App, { machine, scope, session, instance, link }: Booted) {
   const startedAt = yield* now
   yield* session.handOver(bootSpec(instance, link, startedAt))
+  yield* Effect.logDebug("its guest has taken the boot spec")
   yield* app.amend(({ failure: _, lastRestart: __, ...record }) => ({
     ...record,
     instance,
