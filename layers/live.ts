@@ -72,10 +72,6 @@ const supported = (config: HostConfig) => {
     [
       config.hypervisor?.network === "tap",
       new NotSupported({ key: "hypervisor.network", value: "tap", instead: "user" })
-    ],
-    [
-      config.proxy?.http?.tls !== undefined,
-      new NotSupported({ key: "proxy.http.tls", value: "set", instead: "plain HTTP behind a TLS terminator" })
     ]
   ]
   const first = problems.find(([asked]) => asked)
@@ -85,9 +81,10 @@ const supported = (config: HostConfig) => {
 const proxyOptions = ({ proxy }: HostConfig): HttpProxyOptions => {
   const http = proxy?.http
   if (http === undefined) return {}
-  const { concurrency } = http
+  const { concurrency, tls } = http
   return {
     listen: { address: http.listen_address, port: http.port },
+    tls: tls && { certificate: tls.certificate, key: tls.key, clientCa: tls.client_ca?.certificate },
     concurrency: concurrency && { host: concurrency.host_concurrent, app: concurrency.app_concurrent }
   }
 }

@@ -17,11 +17,12 @@ interface WithHandle {
 export const adopt = (accepted: Socket, onread: OnRead): Socket => {
   const holder = accepted as unknown as WithHandle
   const handle = holder._handle
-  if (typeof handle?.useUserBuffer !== "function") {
-    accepted.on("data", (bytes: Buffer) => onread.callback(bytes.length, bytes))
-    return accepted
-  }
+  if (typeof handle?.useUserBuffer !== "function") return asItIs(accepted, onread)
   holder._handle = null
   accepted.destroy()
   return new Socket({ handle, onread, allowHalfOpen: true } as ConstructorParameters<typeof Socket>[0])
 }
+
+/** The connection as it is, telling what it reads to `onread` in buffers of its own. */
+export const asItIs = (accepted: Socket, onread: OnRead): Socket =>
+  accepted.on("data", (bytes: Buffer) => onread.callback(bytes.length, bytes))

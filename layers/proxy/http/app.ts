@@ -31,6 +31,7 @@ export class App {
   unreachable = 0
   /** Answers by the first digit of their status. */
   readonly answers = [0, 0, 0, 0, 0, 0]
+  answerSeconds = 0
   readonly tcp = new RawCounts()
   readonly udp = new RawCounts()
 
@@ -50,6 +51,7 @@ export class App {
       arrivals: this.arrivals,
       routed: this.routed,
       answers: { 1: one, 2: two, 3: three, 4: four, 5: five },
+      answerSeconds: this.answerSeconds,
       refused: this.refused,
       unreachable: this.unreachable,
       tcp: { ...this.tcp },

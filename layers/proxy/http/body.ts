@@ -159,7 +159,8 @@ export class BodyReader {
   }
 }
 
-const trailerLines = (reader: HeadReader, section: Buffer): string => {
+/** The fields of a complete trailer section that may be passed on, as lines. */
+export const trailerLines = (reader: HeadReader, section: Buffer): string => {
   let lines = ""
   for (let field = 0; field < reader.fieldCount; field++) {
     const name = section.toString("latin1", reader.nameStart(field), reader.nameEnd(field)).toLowerCase()

@@ -3,7 +3,7 @@
  * Effect: this is the data path.
  */
 import type { Socket } from "node:net"
-import { adopt } from "./accept.ts"
+import { adopt, asItIs } from "./accept.ts"
 import { type Addressee, admit, isAdmitted, type Refused } from "./admission.ts"
 import { BodyReader, type Framing, MALFORMED } from "./body.ts"
 import { type Caller, Exchange, putContent } from "./exchange.ts"
@@ -20,7 +20,8 @@ export interface ListenerContext extends Addressee {
   readonly sweep: Sweep
   readonly timeouts: Timeouts
   readonly onDefect: OnDefect
-  readonly connections: Set<CallerConnection>
+  /** Those that are open: closed at once when the proxy ends. */
+  readonly connections: Set<{ destroy: () => void }>
 }
 
 /** Shared by all connections, and taken over by one while the head that it reads is incomplete. */
@@ -37,8 +38,15 @@ const TUNNEL = 3
 /** The last answer is written; what still comes is thrown away. */
 const LINGER = 4
 
+/** TLS that is spoken on a connection. */
+export interface Secured {
+  /** The hostname that it was begun with, lowercase; undefined when it was begun without. */
+  readonly servername: string | undefined
+}
+
 export class CallerConnection extends Wire implements Caller {
   readonly #context: ListenerContext
+  readonly #servername: string | undefined
   readonly #body = new BodyReader()
   readonly #peer: Peer
   #phase = HEAD
@@ -53,10 +61,13 @@ export class CallerConnection extends Wire implements Caller {
   #answerChunked = false
   #thrownAway = 0
 
-  constructor(accepted: Socket, context: ListenerContext) {
-    super(context.sweep, context.onDefect, (onread) => adopt(accepted, onread))
+  /** `secured`: the connection speaks TLS, whose handshake is over; absent when it is plain. */
+  constructor(accepted: Socket, context: ListenerContext, secured?: Secured) {
+    const open = secured === undefined ? adopt : asItIs
+    super(context.sweep, context.onDefect, (onread) => open(accepted, onread))
     this.#context = context
-    this.#peer = { address: plainAddress(this.socket.remoteAddress ?? "unknown"), proto: "http" }
+    this.#servername = secured?.servername
+    this.#peer = peerOf(this.socket, secured !== undefined)
     this.deadline = this.sweep.after(context.timeouts.head)
     context.connections.add(this)
   }
@@ -200,7 +211,7 @@ export class CallerConnection extends Wire implements Caller {
       this.#refuse(request.problem, `the request is not HTTP: ${request.reason}`)
       return
     }
-    const app = admit(this.#context, request.host, undefined)
+    const app = admit(this.#context, request.host, this.#servername)
     if (!isAdmitted(app)) {
       this.#answerOurselves(app)
       return
@@ -375,6 +386,12 @@ export class CallerConnection extends Wire implements Caller {
     } else if (this.peerEnded) this.deadline = this.sweep.after(halfClosed)
   }
 }
+
+/** Whom the app is told that a connection comes from. */
+export const peerOf = (socket: Socket, secured: boolean): Peer => ({
+  address: plainAddress(socket.remoteAddress ?? "unknown"),
+  proto: secured ? "https" : "http"
+})
 
 /** An IPv4 address that came over an IPv6 socket, as IPv4. */
 const plainAddress = (address: string) => (address.startsWith("::ffff:") ? address.slice(7) : address)

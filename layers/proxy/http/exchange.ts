@@ -55,6 +55,7 @@ export class Exchange implements Held {
   requestDone = false
 
   readonly #routes: Routes
+  readonly #begunAt = performance.now()
   readonly #app: App
   readonly #caller: Caller
   readonly #head: string
@@ -261,9 +262,7 @@ export class Exchange implements Held {
   #begun(status: number): void {
     this.#answerBegun = true
     this.#replay = undefined
-    this.#routes.outcomes.served++
-    const statusClass = Math.min(Math.floor(status / 100), 5)
-    this.#app.answers[statusClass] = (this.#app.answers[statusClass] ?? 0) + 1
+    this.#routes.answered(this.#app, status, (performance.now() - this.#begunAt) / 1000)
   }
 
   #send(upstream: Upstream): void {

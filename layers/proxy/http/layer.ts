@@ -9,10 +9,14 @@ import { close, listen } from "./listen.ts"
 import { OwnPorts } from "./own-ports.ts"
 import type { Concurrency } from "./routes.ts"
 import { ProxyServer, type ServerOptions } from "./server.ts"
+import { readCredentials, type TlsFiles } from "./tls/credentials.ts"
+import { renewing, warnIfExpired } from "./tls/renewal.ts"
 
 export interface HttpProxyOptions {
   /** Where hostnames are served; port 0 takes a free one. Absent on a host that serves none: apps then have their own ports only. */
   readonly listen?: { readonly address: string; readonly port: number }
+  /** Hostnames are served under TLS. Without it they are in plain HTTP. */
+  readonly tls?: TlsFiles | undefined
   /** Without it as many requests may be open as come. */
   readonly concurrency?: Concurrency | undefined
   readonly timeouts?: Partial<Timeouts>
@@ -72,7 +76,9 @@ const make = Effect.fnUntraced(function* (options: HttpProxyOptions) {
   )
   const onListenerError = say("a listener of the proxy met an error")
   const address =
-    options.listen === undefined ? undefined : yield* openHostnames(server, options.listen, onListenerError)
+    options.listen === undefined
+      ? undefined
+      : yield* openHostnames(server, options.listen, options.tls, onListenerError)
   const ownPorts = yield* Effect.acquireRelease(
     Effect.sync(() => new OwnPorts((app) => server.appListener(app), onListenerError)),
     (ports) => ports.closeAll
@@ -98,14 +104,28 @@ const make = Effect.fnUntraced(function* (options: HttpProxyOptions) {
 const openHostnames = (
   server: ProxyServer,
   { address, port }: { readonly address: string; readonly port: number },
+  tls: TlsFiles | undefined,
   onError: (error: Error) => void
 ) =>
   Effect.gen(function* () {
-    const listener = server.hostnameListener()
+    const listener = tls === undefined ? server.hostnameListener() : yield* openSecureHostnames(server, tls)
     const bound = yield* listen(listener, address, port, onError).pipe(
       Effect.mapError((reason) => new ProxyError({ reason })),
       Effect.tap(() => Effect.addFinalizer(() => close(listener))),
       Effect.uninterruptible
     )
     return { host: address, port: bound }
+  })
+
+const openSecureHostnames = (server: ProxyServer, files: TlsFiles) =>
+  Effect.gen(function* () {
+    const credentials = yield* readCredentials(files).pipe(
+      Effect.mapError(({ message }) => new ProxyError({ reason: message }))
+    )
+    yield* warnIfExpired(credentials)
+    const listener = server.secureHostnameListener(credentials)
+    yield* renewing(files, credentials, ({ secureContext }) => listener.setSecureContext(secureContext)).pipe(
+      Effect.forkScoped
+    )
+    return listener
   })

@@ -12,6 +12,15 @@ export const MAX_CHUNK_LINE_BYTES = 256
 export const MAX_CHUNK_EXTENSION_BYTES = 16_384
 /** The most that is kept of a request's body, so that it can be sent again; in bytes. */
 export const MAX_REPLAY_BYTES = 65_536
+/** The most interim answers to one request of HTTP/2 that are passed on. */
+export const MAX_INTERIM_ANSWERS = 16
+/** The most requests that are open on one connection of HTTP/2. */
+export const MAX_STREAMS = 128
+/** How much of a body is taken on one stream of HTTP/2 before the app has taken it; in bytes. */
+export const STREAM_WINDOW_BYTES = 65_535
+/** How many streams a caller of HTTP/2 may reset at once, and then in each second, before its connection is closed. */
+export const STREAM_RESET_BURST = 256
+export const STREAM_RESETS_PER_SECOND = 32
 /** What is kept of the body of a request that waits for its app to be woken; in bytes, give or take one read. */
 export const MAX_HELD_BYTES = 65_536
 /** The most idle connections that are kept to one app. */
@@ -26,6 +35,8 @@ export const PEER_CHECK_MS = 60_000
 
 /** How long the proxy waits; all in ms, all rounded up to the next sweep. Bodies have no limit. */
 export interface Timeouts {
+  /** From a new connection to the end of its TLS handshake. */
+  readonly handshake: number
   /** From a new connection, or from the first byte of a request, to the end of the request's head. */
   readonly head: number
   /** From an answer to the first byte of the next request on the same connection. */
@@ -55,6 +66,7 @@ export interface Timeouts {
 }
 
 export const defaultTimeouts: Timeouts = {
+  handshake: 10_000,
   head: 10_000,
   keepAlive: 75_000,
   connect: 10_000,

@@ -33,8 +33,5 @@ export const listen = (
     })
   })
 
-/** Stops listening. Connections that were accepted are not touched. */
-export const close = (server: Server): Effect.Effect<void> =>
-  Effect.callback<void>((resume) => {
-    server.close(() => resume(Effect.void))
-  })
+/** Stops listening. Connections that were accepted are not touched, nor waited for. */
+export const close = (server: Server): Effect.Effect<void> => Effect.sync(() => void server.close())

@@ -13,15 +13,27 @@ const phrases: Readonly<Record<number, string>> = {
   505: "HTTP Version Not Supported"
 }
 
-/** The whole answer as it goes on the wire. `reason` is a sentence for the caller; an answer to HEAD has no body. */
-export const ownAnswer = ({ status, reason, retryAfter }: Refused, toHead: boolean): Buffer => {
-  const body = Buffer.from(`${reason}\n`)
-  const head =
-    `HTTP/1.1 ${status} ${phrases[status]}\r\n` +
-    "content-type: text/plain; charset=utf-8\r\n" +
-    "cache-control: no-store\r\n" +
-    "connection: close\r\n" +
-    (retryAfter === undefined ? "" : `retry-after: ${retryAfter}\r\n`) +
-    `content-length: ${body.length}\r\n\r\n`
-  return toHead ? Buffer.from(head) : Buffer.concat([Buffer.from(head), body])
+/** `reason` is a sentence for the caller. */
+export const ownBody = ({ reason }: Refused): Buffer => Buffer.from(`${reason}\n`)
+
+/** What says how the body is to be read. */
+export const ownFields = (
+  { retryAfter }: Refused,
+  body: Buffer
+): ReadonlyArray<readonly [name: string, value: string]> => [
+  ["content-type", "text/plain; charset=utf-8"],
+  ["cache-control", "no-store"],
+  ["content-length", String(body.length)],
+  ...(retryAfter === undefined ? [] : [["retry-after", String(retryAfter)] as const])
+]
+
+/** The whole answer as it goes on the wire of HTTP/1.1; one to HEAD has no body. */
+export const ownAnswer = (refused: Refused, toHead: boolean): Buffer => {
+  const { status } = refused
+  const body = ownBody(refused)
+  const fields = ownFields(refused, body).map(([name, value]) => `${name}: ${value}\r\n`)
+  const head = Buffer.from(
+    `HTTP/1.1 ${status} ${phrases[status]}\r\n${fields.join("")}connection: close\r\n\r\n`
+  )
+  return toHead ? head : Buffer.concat([head, body])
 }

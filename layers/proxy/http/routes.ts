@@ -1,13 +1,15 @@
 /** Which app a hostname belongs to, what it takes, and what is counted. Outside Effect: this is the data path. */
 import type { AppId } from "../../../src/document/schema.ts"
-import type {
-  AppRoute,
-  HandshakeOutcomes,
-  ProxyOutcomes,
-  ProxyTraffic,
-  RouteTarget,
-  UnavailableTarget,
-  UpTarget
+import { Histogram } from "../../../src/metrics/instruments.ts"
+import {
+  type AppRoute,
+  type HandshakeOutcomes,
+  type ProxyOutcomes,
+  type ProxyTraffic,
+  REQUEST_BOUNDS,
+  type RouteTarget,
+  type UnavailableTarget,
+  type UpTarget
 } from "../../../src/services/Proxy.ts"
 import { App, type Held } from "./app.ts"
 import type { Pool } from "./pool.ts"
@@ -52,6 +54,7 @@ export class Routes {
     failed: 0,
     timedOut: 0
   }
+  readonly #requestSeconds = new Histogram(REQUEST_BOUNDS)
   readonly #options: RoutesOptions
   readonly #limits: Concurrency
   readonly #byHostname = new Map<string, App>()
@@ -107,6 +110,15 @@ export class Routes {
     app.arrivals++
   }
 
+  /** The app's answer begins, so long after the request was routed. */
+  answered(app: App, status: number, seconds: number): void {
+    this.outcomes.served++
+    const statusClass = Math.min(Math.floor(status / 100), 5)
+    app.answers[statusClass] = (app.answers[statusClass] ?? 0) + 1
+    app.answerSeconds += seconds
+    this.#requestSeconds.observe("", seconds)
+  }
+
   /** The end of what `begin` began. */
   end(app: App): void {
     this.#requests--
@@ -137,7 +149,12 @@ export class Routes {
 
   traffic(): ProxyTraffic {
     const apps = new Map([...this.#byId].map(([appId, app]) => [appId, app.traffic()]))
-    return { outcomes: { ...this.outcomes }, handshakes: { ...this.handshakes }, apps }
+    return {
+      outcomes: { ...this.outcomes },
+      requestSeconds: this.#requestSeconds.distributionOf(""),
+      handshakes: { ...this.handshakes },
+      apps
+    }
   }
 
   /** Closes every pool. */

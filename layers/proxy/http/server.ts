@@ -2,7 +2,8 @@
  * The proxy as a whole: listeners, routes, connections. Outside Effect: this is the data path; `layer.ts` makes a
  * service of it.
  */
-import { createServer, type Server } from "node:net"
+import { createServer, type Server, type Socket } from "node:net"
+import type { Server as TlsServer } from "node:tls"
 import type { AppId } from "../../../src/document/schema.ts"
 import type {
   AppRoute,
@@ -14,10 +15,13 @@ import type {
 import type { Addressee } from "./admission.ts"
 import type { App } from "./app.ts"
 import { CallerConnection, type ListenerContext } from "./caller-connection.ts"
+import { Http2Connection } from "./h2/connection.ts"
 import { PEER_CHECK_MS, type Timeouts } from "./limits.ts"
 import { Pool } from "./pool.ts"
 import { type Concurrency, Routes } from "./routes.ts"
 import { Sweep } from "./sweep.ts"
+import type { Credentials } from "./tls/credentials.ts"
+import { createTlsListener } from "./tls/listener.ts"
 import type { OnDefect } from "./wire.ts"
 
 export interface ServerOptions {
@@ -33,7 +37,9 @@ export class ProxyServer {
   readonly #onDefect: OnDefect
   readonly #sweep: Sweep
   readonly #routes: Routes
-  readonly #connections = new Set<CallerConnection>()
+  readonly #connections: ListenerContext["connections"] = new Set()
+  /** Under TLS: every connection, whether its handshake is over or not. */
+  readonly #sockets = new Set<Socket>()
 
   constructor({ timeouts, onDefect, runWake, concurrency }: ServerOptions) {
     this.#timeouts = timeouts
@@ -51,6 +57,24 @@ export class ProxyServer {
   /** Requests to it are routed by their Host. */
   hostnameListener(): Server {
     return this.#listener((hostname) => this.#routes.find(hostname))
+  }
+
+  /** The same under TLS. */
+  secureHostnameListener({ secureContext }: Credentials): TlsServer {
+    const context = this.#context((hostname) => this.#routes.find(hostname))
+    return createTlsListener({
+      secureContext,
+      handshakeTimeout: this.#timeouts.handshake,
+      handshakes: this.#routes.handshakes,
+      onConnection: (socket) => {
+        this.#sockets.add(socket)
+        socket.once("close", () => this.#sockets.delete(socket))
+      },
+      onSecure: (socket, servername) =>
+        socket.alpnProtocol === "h2"
+          ? new Http2Connection(socket, context, servername)
+          : new CallerConnection(socket, context, { servername })
+    })
   }
 
   /** Requests to it are for this app. */
@@ -73,12 +97,13 @@ export class ProxyServer {
   /** Closes every connection at once. Listeners are closed by who opened them. */
   close(): void {
     for (const connection of [...this.#connections]) connection.destroy()
+    for (const socket of [...this.#sockets]) socket.destroy()
     this.#routes.close()
     this.#sweep.stop()
   }
 
-  #listener(find: Addressee["find"]): Server {
-    const context: ListenerContext = {
+  #context(find: Addressee["find"]): ListenerContext {
+    return {
       sweep: this.#sweep,
       timeouts: this.#timeouts,
       onDefect: this.#onDefect,
@@ -86,6 +111,10 @@ export class ProxyServer {
       connections: this.#connections,
       find
     }
+  }
+
+  #listener(find: Addressee["find"]): Server {
+    const context = this.#context(find)
     return createServer(
       {
         allowHalfOpen: true,

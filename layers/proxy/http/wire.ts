@@ -172,7 +172,8 @@ export abstract class Wire implements Perishable {
   reset(): void {
     if (this.closed) return
     this.closed = true
-    if (this.socket.connecting) this.socket.destroy()
+    // TLS tells by the missing close_notify, and its sockets cannot be reset
+    if (this.socket.connecting || "encrypted" in this.socket) this.socket.destroy()
     else this.socket.resetAndDestroy()
   }
 
