@@ -10,7 +10,7 @@ import type { ProbeResult } from "../services/HealthProber.ts"
 import type { Machine } from "../services/Hypervisor.ts"
 import { type Health, nextProbeMs, observe, probeOutcome, probeSettings } from "./health.ts"
 import type { HostContext } from "./host-context.ts"
-import { measureGuest } from "./measuring.ts"
+import { measureWhileHeld } from "./measuring.ts"
 import type { AppMessage, Attachment } from "./model.ts"
 
 /** How long what a guest said last may take to arrive after its VMM has ended. */
@@ -153,7 +153,7 @@ export const watch = Effect.fnUntraced(function* (host: HostContext, options: At
     Effect.forkIn(scope)
   )
   yield* watchHealth(host, attachment, options.health, options.startedAt, post).pipe(Effect.forkIn(scope))
-  yield* measureGuest(host, attachment).pipe(Effect.forkIn(scope))
+  yield* measureWhileHeld(host, attachment)
   return attachment
 })
 

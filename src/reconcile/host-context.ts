@@ -14,7 +14,7 @@ import { Network } from "../services/Network.ts"
 import { Proxy } from "../services/Proxy.ts"
 import { VolumeBackend } from "../services/VolumeBackend.ts"
 import { Measurements } from "./measurements.ts"
-import { type MeasuringLanes, makeMeasuringLanes } from "./measuring.ts"
+import type { Turns } from "./measuring.ts"
 import { type MemoryLedger, makeMemoryLedger } from "./memory.ts"
 import type { HostLimits } from "./refusal.ts"
 import { HostSettings } from "./settings.ts"
@@ -46,7 +46,8 @@ export interface HostContext extends HostServices {
   readonly memory: MemoryLedger
   /** What is known of what each app uses. */
   readonly measurements: Measurements
-  readonly measuringLanes: MeasuringLanes
+  /** When each guest is measured next. */
+  readonly turns: Turns
   /** Runs a boot when `max_concurrent_vm_starts` allows it; `onWait` is told the limit when it does not yet. */
   readonly withStartPermit: <A, E, R>(
     boot: Effect.Effect<A, E, R>,
@@ -122,7 +123,7 @@ export const makeHostContext = Effect.fnUntraced(function* (onChange: Effect.Eff
     metrics,
     memory: makeMemoryLedger(memoryMib),
     measurements: new Measurements(),
-    measuringLanes: makeMeasuringLanes(),
+    turns: new Map(),
     withStartPermit: startPermits(all.settings.maxConcurrentVmStarts),
     claimSlot,
     releaseSlot,

@@ -12,6 +12,7 @@ import { runApp } from "./app.ts"
 import { byApp, claimsOf, unnamed } from "./desired-apps.ts"
 import { type DocumentInForce, documentFromNotes, watchDocument } from "./document-watch.ts"
 import { type HostContext, makeHostContext } from "./host-context.ts"
+import { runMeasuring } from "./measuring.ts"
 import { loadMeters, runMetering } from "./metering.ts"
 import { metricsPage } from "./metrics-page.ts"
 import type { AppMessage, DesiredApp } from "./model.ts"
@@ -180,7 +181,7 @@ export const runHost = Effect.gen(function* () {
   yield* page.offer(metricsPage(told))
   const watching = watchDocument(inForce, { metrics: host.metrics, onAccepted, onVerdict })
   const reporting = runReporter({ ...told, changes })
-  yield* Effect.all([watching, reporting, runMetering(host, changed)], {
+  yield* Effect.all([watching, reporting, runMeasuring(host), runMetering(host, changed)], {
     concurrency: "unbounded",
     discard: true
   })
