@@ -1,12 +1,14 @@
 /** A proxy in memory: it keeps the routes, and answers requests that a test makes up. */
-import { Deferred, Effect, FiberSet, Layer } from "effect"
+import { Clock, Deferred, Effect, FiberSet, Layer } from "effect"
 import type { AppId } from "../../src/document/schema.ts"
+import { Histogram } from "../../src/metrics/instruments.ts"
 import {
   type AppRoute,
   type AppTraffic,
   type AsleepTarget,
   Proxy,
   type ProxyOutcomes,
+  REQUEST_BOUNDS,
   type UnavailableTarget,
   type UpTarget
 } from "../../src/services/Proxy.ts"
@@ -40,7 +42,14 @@ interface Waiter {
 }
 
 type Counts = {
-  -readonly [count in "open" | "held" | "arrivals" | "routed" | "refused" | "unreachable"]: number
+  -readonly [count in
+    | "open"
+    | "held"
+    | "arrivals"
+    | "routed"
+    | "answerSeconds"
+    | "refused"
+    | "unreachable"]: number
 } & { readonly answers: { 1: number; 2: number; 3: number; 4: number; 5: number } }
 
 type Woken = Deferred.Deferred<UpTarget | UnavailableTarget>
@@ -62,6 +71,7 @@ export interface ProxyWorld {
   readonly deaf: Set<string>
   readonly outcomes: { -readonly [outcome in keyof ProxyOutcomes]: number }
   readonly traffic: Map<AppId, Counts>
+  readonly requestSeconds: Histogram
   readonly waiters: Set<Waiter>
   readonly sleeps: Map<AppId, Sleep>
   /** Where wakes run: the scope of the layer that was made last. */
@@ -74,6 +84,7 @@ export const makeProxyWorld = (): ProxyWorld => ({
   deaf: new Set(),
   outcomes: { served: 0, noSuchHost: 0, wrongHost: 0, refused: 0, unreachable: 0 },
   traffic: new Map(),
+  requestSeconds: new Histogram(REQUEST_BOUNDS),
   waiters: new Set(),
   sleeps: new Map(),
   fork: undefined
@@ -97,7 +108,8 @@ export const awaitRoute = (
  * it is a caller that leaves.
  */
 export const openRequest = (world: ProxyWorld, address: MemoryAddress): Effect.Effect<MemoryRequest> =>
-  Effect.suspend(() => {
+  Effect.clockWith((clock) => {
+    const begunAt = clock.currentTimeMillisUnsafe()
     const route = findRoute(world, address)
     if (route === undefined) {
       world.outcomes.noSuchHost++
@@ -116,7 +128,7 @@ export const openRequest = (world: ProxyWorld, address: MemoryAddress): Effect.E
     const awake = target.kind === "up" ? Effect.succeed(target) : held(world, route.appId, counts)
     return awake.pipe(
       Effect.map((woken) => {
-        if (woken.kind === "up") return forwarded(world, route.appId, counts, woken, close)
+        if (woken.kind === "up") return forwarded(world, route.appId, counts, woken, begunAt, close)
         close()
         return unavailable(world, counts, woken)
       }),
@@ -141,6 +153,7 @@ const forwarded = (
   appId: AppId,
   counts: Counts,
   { host, port }: UpTarget,
+  begunAt: number,
   close: () => void
 ): MemoryRequest => {
   if (world.deaf.has(`${host}:${port}`)) {
@@ -152,10 +165,13 @@ const forwarded = (
   let finished = false
   return {
     answer: { kind: "app", appId, host, port },
-    finish: Effect.sync(() => {
+    finish: Effect.map(Clock.currentTimeMillis, (now) => {
       if (finished) return
       finished = true
+      const seconds = (now - begunAt) / 1000
       counts.answers[2]++
+      counts.answerSeconds += seconds
+      world.requestSeconds.observe("", seconds)
       world.outcomes.served++
       close()
     })
@@ -250,6 +266,7 @@ export const layerProxyMemory = (world: ProxyWorld) =>
           }),
         traffic: Effect.sync(() => ({
           outcomes: { ...world.outcomes },
+          requestSeconds: world.requestSeconds.distributionOf(""),
           handshakes: { completed: 0, failed: 0, timedOut: 0 },
           apps: new Map([...world.traffic].map(([appId, counts]) => [appId, trafficOf(counts)]))
         })),
@@ -289,6 +306,7 @@ const countsOf = (world: ProxyWorld, appId: AppId): Counts => {
     held: 0,
     arrivals: 0,
     routed: 0,
+    answerSeconds: 0,
     refused: 0,
     unreachable: 0,
     answers: { 1: 0, 2: 0, 3: 0, 4: 0, 5: 0 }

@@ -34,6 +34,12 @@ interface Observed {
   count: number
 }
 
+const nothingObserved = (bounds: ReadonlyArray<number>): Observed => ({
+  counts: new Array<number>(bounds.length + 1).fill(0),
+  sum: 0,
+  count: 0
+})
+
 export class Histogram {
   readonly bounds: ReadonlyArray<number>
   readonly #observed = new Map<LabelText, Observed>()
@@ -46,13 +52,19 @@ export class Histogram {
   observe(labels: LabelText, value: number): void {
     let observed = this.#observed.get(labels)
     if (observed === undefined) {
-      observed = { counts: new Array<number>(this.bounds.length + 1).fill(0), sum: 0, count: 0 }
+      observed = nothingObserved(this.bounds)
       this.#observed.set(labels, observed)
     }
     const bucket = bucketOf(this.bounds, value)
     observed.counts[bucket] = (observed.counts[bucket] ?? 0) + 1
     observed.sum += value
     observed.count++
+  }
+
+  /** What was observed until now under these labels: a copy. */
+  distributionOf(labels: LabelText): Distribution {
+    const { counts, sum, count } = this.#observed.get(labels) ?? nothingObserved(this.bounds)
+    return { counts: [...counts], sum, count }
   }
 
   get distributions(): ReadonlyMap<LabelText, Distribution> {

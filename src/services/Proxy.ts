@@ -1,6 +1,7 @@
 /** The ways in: HTTP in front of the apps, by hostname, and their raw ports. */
 import { Context, type Effect, Schema } from "effect"
 import type { AppId } from "../document/schema.ts"
+import type { Distribution } from "../metrics/instruments.ts"
 
 /** The app runs: what is for it goes to the guest. */
 export interface UpTarget {
@@ -116,6 +117,8 @@ export interface AppTraffic {
   readonly routed: number
   /** Answers of the app by the first digit of their status; 101 is under 1, other interim answers are not counted. */
   readonly answers: { readonly [statusClass in 1 | 2 | 3 | 4 | 5]: number }
+  /** How long the app's answers took to begin, from the routing of the request, in seconds; the sum over `answers`. */
+  readonly answerSeconds: number
   /** 503 that the proxy gave for it: it takes none, could not be woken, or has as many as it may. */
   readonly refused: number
   /** 502 that the proxy gave for it. */
@@ -123,6 +126,11 @@ export interface AppTraffic {
   readonly tcp: RawTraffic
   readonly udp: RawTraffic
 }
+
+/** Upper ends of the buckets in which the proxy counts how long answers took to begin, in seconds. */
+export const REQUEST_BOUNDS: ReadonlyArray<number> = [
+  0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10
+]
 
 /** Requests by what became of them; only grow. */
 export interface ProxyOutcomes {
@@ -148,6 +156,8 @@ export interface HandshakeOutcomes {
 
 export interface ProxyTraffic {
   readonly outcomes: ProxyOutcomes
+  /** `AppTraffic.answerSeconds` of each answer, over all apps, by `REQUEST_BOUNDS`. */
+  readonly requestSeconds: Distribution
   readonly handshakes: HandshakeOutcomes
   /** Every app that is routed, and those no longer routed that still have something open. */
   readonly apps: ReadonlyMap<AppId, AppTraffic>

@@ -171,7 +171,13 @@ export const proxyConformance = (name: string, make: Effect.Effect<ProxyHarness,
           target: { kind: "unavailable", reason: "x" }
         })
         yield* ask({ hostname: "a.test" })
-        const { outcomes, apps } = yield* proxy.traffic
+        const { outcomes, requestSeconds, apps } = yield* proxy.traffic
+        assert.strictEqual(requestSeconds.count, 2)
+        assert.strictEqual(
+          requestSeconds.counts.reduce((sum, count) => sum + count, 0),
+          2
+        )
+        assert.strictEqual(requestSeconds.sum, apps.get(one)?.answerSeconds)
         assert.deepStrictEqual(outcomes, {
           served: 2,
           noSuchHost: 1,

@@ -1,5 +1,6 @@
 /** What comes for the apps over HTTP. */
-import { counter, type Family, gauge } from "../exposition.ts"
+import { REQUEST_BOUNDS } from "../../services/Proxy.ts"
+import { counter, type Family, gauge, histogram, summary } from "../exposition.ts"
 import type { MetricsView } from "../view.ts"
 import { appLabel, perApp, valueOf } from "./samples.ts"
 
@@ -24,6 +25,13 @@ export const proxyFamilies: ReadonlyArray<Family<MetricsView>> = [
       for (const [key, label] of outcomes) put(`outcome="${label}"`, traffic.outcomes[key])
     }
   ),
+  histogram(
+    "nibrunner_proxy_request_duration_seconds",
+    "How long answers of apps took to begin, from the routing of the request; what a request waits for a wake is in it.",
+    {},
+    REQUEST_BOUNDS,
+    ({ traffic }) => traffic.requestSeconds
+  ),
   gauge(
     "nibrunner_proxy_requests_in_flight",
     "Requests between their routing and the end of both bodies, upgraded connections, and connections to raw ports, over all apps.",
@@ -41,6 +49,20 @@ export const proxyFamilies: ReadonlyArray<Family<MetricsView>> = [
     perApp(({ label, traffic }, put) => {
       if (traffic === undefined) return
       for (const digit of classes) put(`${label},class="${digit}xx"`, traffic.answers[digit])
+    })
+  ),
+  summary(
+    "nibrunner_app_request_duration_seconds",
+    "How long the app's answers took to begin, from the routing of the request.",
+    { app: appLabel },
+    perApp(({ label, traffic }, put) => {
+      if (traffic === undefined) return
+      put(label, traffic.answerSeconds, "_sum")
+      put(
+        label,
+        classes.reduce((sum, digit) => sum + traffic.answers[digit], 0),
+        "_count"
+      )
     })
   ),
   counter(

@@ -443,6 +443,7 @@ describe("the metrics page", () => {
         arrivals: 40,
         routed: 40,
         answers: { 1: 1, 2: 20, 3: 3, 4: 4, 5: 5 },
+        answerSeconds: 1.5,
         refused: 6,
         unreachable: 7,
         tcp: raw,
@@ -466,6 +467,9 @@ describe("the metrics page", () => {
       assert.strictEqual(valueOf(page, "nibrunner_app_requests_open", { app: "app-1" }), 3)
       assert.strictEqual(valueOf(page, "nibrunner_app_requests_total", { app: "app-1", class: "2xx" }), 20)
       assert.strictEqual(valueOf(page, "nibrunner_app_requests_total", { app: "app-1", class: "5xx" }), 5)
+      assert.strictEqual(valueOf(page, "nibrunner_app_request_duration_seconds_sum", { app: "app-1" }), 1.5)
+      assert.strictEqual(valueOf(page, "nibrunner_app_request_duration_seconds_count", { app: "app-1" }), 33)
+      assert.strictEqual(valueOf(page, "nibrunner_proxy_request_duration_seconds_bucket", { le: "0.001" }), 0)
       assert.strictEqual(valueOf(page, "nibrunner_app_requests_refused_total", { app: "app-1" }), 6)
       assert.strictEqual(valueOf(page, "nibrunner_app_requests_unreachable_total", { app: "app-1" }), 7)
       assert.deepStrictEqual([...appsOf(page)], ["app-1"])
