@@ -1,6 +1,5 @@
 /** The host's services for a configuration: which implementation each section of it names. */
 import { Effect, Layer, Schema } from "effect"
-import packageManifest from "../package.json" with { type: "json" }
 import { DEFAULT_KEEP_MIB_PER_APP, type HostConfig } from "../src/config/schema.ts"
 import { HostSettings } from "../src/reconcile/settings.ts"
 import { layerWatchedDocument } from "./document/watch.ts"
@@ -15,6 +14,7 @@ import { layerUserNetwork } from "./network/user.ts"
 import { type HttpProxyOptions, layer as layerHttpProxy } from "./proxy/http/layer.ts"
 import { layerFileReporter } from "./reporter/file.ts"
 import { layerMetricsPage } from "./reporter/metrics.ts"
+import { settingsOf } from "./settings.ts"
 import { layerSqliteState } from "./state/sqlite.ts"
 import { layerDirectoryStore } from "./store/directory.ts"
 import { layerLocalFileVolumes } from "./volume/local-file.ts"
@@ -30,25 +30,7 @@ export class NotSupported extends Schema.TaggedError<NotSupported>()("NotSupport
   }
 }
 
-/** MiB that the daemon and the kernel keep for themselves. */
-const BASELINE_MIB = 640
-/** From a VMM's start to the first word of its guest, on a slow and crowded machine. */
-const GUEST_HELLO_TIMEOUT_MS = 60_000
 const QEMU = "qemu-system-x86_64"
-
-const settings = (config: HostConfig) => {
-  const zerofsMib = (config.volumes.zerofs?.cache_memory_gib ?? 0) * 1024
-  return Layer.sync(HostSettings, () => ({
-    maxApps: config.max_apps,
-    maxConcurrentVmStarts: config.max_concurrent_vm_starts,
-    reservedMemoryMib: BASELINE_MIB + zerofsMib,
-    servesHttp: config.proxy?.http !== undefined,
-    rawPortsPerGuest: config.proxy?.raw?.max_ports_per_guest ?? 0,
-    storagePrefix: config.volumes.storage_prefix,
-    guestHelloTimeoutMs: GUEST_HELLO_TIMEOUT_MS,
-    versions: { agent: packageManifest.version, zerofs: "none", firecracker: "none" }
-  }))
-}
 
 /** Says so when the configuration asks for what is not there yet, before anything is touched. */
 const supported = (config: HostConfig) => {
@@ -111,7 +93,7 @@ export const layerLive = (config: HostConfig) => {
     layerWatchedDocument({ path: paths.desired_state_file }),
     layerLinuxHostInfo({ stateDir }),
     layerHttpProxy(proxyOptions(config)),
-    settings(config)
+    Layer.sync(HostSettings, () => settingsOf(config))
   )
   // The order is a promise: who does not hold the state directory has touched nothing.
   return Layer.unwrap(Effect.as(supported(config), services)).pipe(

@@ -16,7 +16,7 @@ import { VolumeBackend } from "../services/VolumeBackend.ts"
 import { Measurements } from "./measurements.ts"
 import type { Turns } from "./measuring.ts"
 import { type MemoryLedger, makeMemoryLedger } from "./memory.ts"
-import type { HostLimits } from "./refusal.ts"
+import { type HostLimits, limitsOf } from "./refusal.ts"
 import { HostSettings } from "./settings.ts"
 import { nextSlot } from "./slots.ts"
 import { type AppStatus, sameStatus } from "./status.ts"
@@ -87,7 +87,7 @@ const startPermits = (limit: number | undefined): HostContext["withStartPermit"]
 /** @param onChange run whenever a published state differs from the one before */
 export const makeHostContext = Effect.fnUntraced(function* (onChange: Effect.Effect<void>) {
   const all = yield* services
-  const memoryMib = Math.max(0, all.info.memoryMib - all.settings.reservedMemoryMib)
+  const limits = limitsOf(all.info, all.settings)
   const slots = yield* Semaphore.make(1)
   const metrics = yield* makeHostMetrics
   const statuses = new Map<AppId, AppStatus>()
@@ -114,14 +114,9 @@ export const makeHostContext = Effect.fnUntraced(function* (onChange: Effect.Eff
 
   const context: HostContext = {
     ...all,
-    limits: {
-      servesHttp: all.settings.servesHttp,
-      rawPortsPerGuest: all.settings.rawPortsPerGuest,
-      vcpuCount: all.info.vcpuCount,
-      memoryMib
-    },
+    limits,
     metrics,
-    memory: makeMemoryLedger(memoryMib),
+    memory: makeMemoryLedger(limits.memoryMib),
     measurements: new Measurements(),
     turns: new Map(),
     withStartPermit: startPermits(all.settings.maxConcurrentVmStarts),

@@ -6,6 +6,7 @@
 import { referencesIn } from "../document/references.ts"
 import type { DesiredInstance, DesiredVolume } from "../document/schema.ts"
 import { primaryHostname } from "./boot-spec.ts"
+import type { HostSettings } from "./settings.ts"
 
 /** What the host has, as far as an instance may ask for too much of it. */
 export interface HostLimits {
@@ -15,6 +16,17 @@ export interface HostLimits {
   /** MiB that guests may be promised in all. */
   readonly memoryMib: number
 }
+
+/** What a host of this size, configured so, may give to guests. */
+export const limitsOf = (
+  host: { readonly vcpuCount: number; readonly memoryMib: number },
+  settings: Pick<HostSettings["Service"], "servesHttp" | "rawPortsPerGuest" | "reservedMemoryMib">
+): HostLimits => ({
+  servesHttp: settings.servesHttp,
+  rawPortsPerGuest: settings.rawPortsPerGuest,
+  vcpuCount: host.vcpuCount,
+  memoryMib: Math.max(0, host.memoryMib - settings.reservedMemoryMib)
+})
 
 const twice = <A>(values: ReadonlyArray<A>): A | undefined =>
   values.find((value, index) => values.indexOf(value) !== index)
