@@ -38,14 +38,14 @@ const readLabels = (text: string): Readonly<Record<string, string>> => {
     if (found === null) throw new Error(`no label: ${rest}`)
     const [whole, name = "", value = ""] = found
     if (name in labels) throw new Error(`label ${name} twice: ${text}`)
-    labels[name] = value.replace(/\\(.)/gu, (_, escaped: string) => (escaped === "n" ? "\n" : escaped))
+    labels[name] = value.replace(/\\(.)/gsu, (_, escaped: string) => (escaped === "n" ? "\n" : escaped))
     rest = rest.slice(whole.length)
   }
   return labels
 }
 
 const readSample = (line: string): Sample => {
-  const found = /^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.+)\})? (\S+)$/u.exec(line)
+  const found = /^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.+)\})? (\S+)$/su.exec(line)
   if (found === null) throw new Error(`no sample: ${line}`)
   const [, name = "", labels = "", value = ""] = found
   return { name, labels: readLabels(labels), value: readValue(value) }
