@@ -14,6 +14,8 @@ const outcomeLabels = {
 const outcomes = Object.entries(outcomeLabels) as ReadonlyArray<
   [keyof typeof outcomeLabels, (typeof outcomeLabels)[keyof typeof outcomeLabels]]
 >
+const handshakeLabels = { completed: "completed", failed: "failed", timedOut: "timed_out" } as const
+const handshakes = ["completed", "failed", "timedOut"] as const
 const classes = [1, 2, 3, 4, 5] as const
 
 export const proxyFamilies: ReadonlyArray<Family<MetricsView>> = [
@@ -31,6 +33,14 @@ export const proxyFamilies: ReadonlyArray<Family<MetricsView>> = [
     {},
     REQUEST_BOUNDS,
     ({ traffic }) => traffic.requestSeconds
+  ),
+  counter(
+    "nibrunner_proxy_tls_handshakes_total",
+    "TLS handshakes by what became of them; failed: also those whose client showed no certificate that is accepted.",
+    { outcome: Object.values(handshakeLabels) },
+    ({ traffic }, put) => {
+      for (const key of handshakes) put(`outcome="${handshakeLabels[key]}"`, traffic.handshakes[key])
+    }
   ),
   gauge(
     "nibrunner_proxy_requests_in_flight",
