@@ -19,7 +19,7 @@ import {
   writeDocument
 } from "../scripts/local/host.ts"
 import { attempt, Problem } from "../scripts/local/problem.ts"
-import { awaitReport, instanceOf } from "../scripts/local/report.ts"
+import { awaitReport, instanceOf, readReport } from "../scripts/local/report.ts"
 import { environment } from "../src/reconcile/boot-spec.ts"
 import { type BareMachine, bootBare, measureTsc } from "./support/bare-qemu.ts"
 import type { Bench } from "./support/bench.ts"
@@ -50,8 +50,18 @@ const deploy = (host: LocalHost, hello: Hello) =>
   Effect.gen(function* () {
     yield* writeDocument(host, hello.document("running"))
     const written = performance.now()
-    const target = { port: host.proxyPort, path: hello.healthPath, hostname: hello.hostname }
-    return (yield* firstAnswer(target, LIMIT_MS)) - written
+    const target = { who: "the host", port: host.proxyPort, path: hello.healthPath, hostname: hello.hostname }
+    const answered = yield* firstAnswer(target, LIMIT_MS).pipe(
+      Effect.catchTag("Problem", (problem) =>
+        Effect.flatMap(readReport(host), (report) => {
+          const { state, message } = instanceOf(report, hello.appId) ?? {}
+          return new Problem({
+            message: `${problem.message}: the app is ${state}, ${message ?? "without a reason"}`
+          })
+        })
+      )
+    )
+    return answered - written
   })
 
 const stop = (host: LocalHost, hello: Hello) =>
@@ -66,10 +76,10 @@ const stop = (host: LocalHost, hello: Hello) =>
 const bare = (machine: BareMachine, tscKhz: string, path: string) =>
   Effect.acquireUseRelease(
     Effect.sync(() => ({ started: performance.now(), run: bootBare(machine, tscKhz) })),
-    ({ started }) =>
-      Effect.map(
-        firstAnswer({ port: machine.hostPort, path, hostname: "bare" }, LIMIT_MS),
-        (answered) => answered - started
+    ({ started, run }) =>
+      firstAnswer({ who: "bare QEMU", port: machine.hostPort, path, hostname: "bare" }, LIMIT_MS).pipe(
+        Effect.map((answered) => answered - started),
+        Effect.mapError(({ message }) => new Problem({ message: `${message}: ${run.progress()}` }))
       ),
     ({ run }) => Effect.promise(run.end)
   )

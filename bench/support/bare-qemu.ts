@@ -100,6 +100,8 @@ const write = (socket: Socket, record: HostRecord) => {
 
 /** A bare microVM that runs. */
 export interface BareRun {
+  /** How far it has come, for the sentence of a failure. */
+  readonly progress: () => string
   /** Ends it in order, so that its volume is left as clean as it was found; waits until QEMU is gone. */
   readonly end: () => Promise<void>
 }
@@ -119,11 +121,14 @@ export const bootBare = (machine: BareMachine, tscKhz: string): BareRun => {
   const session = new Uint8Array(randomBytes(SESSION_BYTES))
   const decoder = makeGuestRecordDecoder(session)
 
+  let heard = "nothing was heard of PID 1"
+
   const handedOver = dial(path, child).then((socket) => {
     socket.on("error", () => socket.destroy())
     socket.write(Result.getOrThrow(encodeReset(PROTOCOL_VERSION, session)))
     socket.on("data", (piece) => {
       for (const record of Result.getOrThrow(decoder.push(piece))) {
+        heard = `PID 1 last said ${record.kind === "event" ? record.event?.kind : record.kind}`
         if (record.kind === "event") write(socket, { kind: "ack", sequence: record.sequence })
         if (record.kind !== "hello-ack") continue
         write(socket, {
@@ -137,6 +142,8 @@ export const bootBare = (machine: BareMachine, tscKhz: string): BareRun => {
   handedOver.catch(() => undefined)
 
   return {
+    progress: () =>
+      `${child.exitCode === null ? "QEMU runs" : `QEMU ended with ${child.exitCode}`}, ${heard}`,
     end: async () => {
       const late = setTimeout(() => child.kill("SIGKILL"), 30_000)
       await handedOver.then(

@@ -4,6 +4,8 @@ import { Effect } from "effect"
 import { Problem } from "../../scripts/local/problem.ts"
 
 export interface Target {
+  /** Who is asked, for the sentence of a failure. */
+  readonly who: string
   readonly port: number
   readonly path: string
   readonly hostname: string
@@ -37,6 +39,6 @@ export const firstAnswer = (target: Target, limitMs: number): Effect.Effect<numb
   }).pipe(
     Effect.timeoutOrElse({
       duration: limitMs,
-      orElse: () => new Problem({ message: `no answer on port ${target.port} within ${limitMs / 1000} s` })
+      orElse: () => new Problem({ message: `${target.who} did not answer within ${limitMs / 1000} s` })
     })
   )
