@@ -29,13 +29,6 @@ const ANSWER_MS = 30_000
 /** For how long a page is as good as a new one. */
 const PAGE_MS = 1_000
 
-/** With a pause after each piece, for the requests that the daemon serves meanwhile. */
-const encode = (piece: string) =>
-  Effect.andThen(
-    Effect.yieldNow,
-    Effect.sync(() => Buffer.from(piece))
-  )
-
 const refuse = (response: ServerResponse, status: number, sentence: string, headers = {}) => {
   const body = Buffer.from(`${sentence}\n`)
   response.writeHead(status, {
@@ -48,7 +41,7 @@ const refuse = (response: ServerResponse, status: number, sentence: string, head
   response.end(body)
 }
 
-const answer = (response: ServerResponse, pieces: ReadonlyArray<Buffer>) => {
+const answer = (response: ServerResponse, pieces: Page) => {
   response.writeHead(200, {
     "content-type": CONTENT_TYPE,
     "content-length": pieces.reduce((sum, piece) => sum + piece.length, 0),
@@ -75,12 +68,10 @@ const make = Effect.fnUntraced(function* (options: MetricsPageOptions) {
   let offered: Effect.Effect<Page> | undefined
 
   // Those who hold a page hold the same bytes, so a slow reader costs no memory of its own.
-  const made = Effect.suspend(() =>
-    offered === undefined
-      ? Effect.undefined
-      : Effect.flatMap(offered, (pieces) => Effect.forEach(pieces, encode))
+  const [page, makeAnew] = yield* Effect.cachedInvalidateWithTTL(
+    Effect.suspend((): Effect.Effect<Page | undefined> => offered ?? Effect.succeed(undefined)),
+    PAGE_MS
   )
-  const [page, makeAnew] = yield* Effect.cachedInvalidateWithTTL(made, PAGE_MS)
 
   const serve = (response: ServerResponse) =>
     page.pipe(

@@ -27,5 +27,7 @@ export const layerMetricsPageMemory = (world: MetricsPageWorld) =>
 /** The page as one text; empty while no host offers one. */
 export const readPage = (world: MetricsPageWorld): Effect.Effect<string> =>
   Effect.suspend(() =>
-    world.page === undefined ? Effect.succeed("") : Effect.map(world.page, (pieces) => pieces.join(""))
+    world.page === undefined
+      ? Effect.succeed("")
+      : Effect.map(world.page, (pieces) => Buffer.concat(pieces).toString("utf8"))
   )

@@ -14,9 +14,11 @@ export const metricsPage = (options: HostStatusOptions): Effect.Effect<Page> =>
       traffic: yield* host.proxy.traffic,
       counts: host.metrics.counts
     })
-    const page: Array<string> = []
+    const encoder = new TextEncoder()
+    const page: Array<Uint8Array> = []
     for (const piece of pieces) {
-      if (piece !== "") page.push(piece)
+      // At once: as text, a page of a full host is several times as large.
+      if (piece !== "") page.push(encoder.encode(piece))
       yield* Effect.yieldNow
     }
     return page

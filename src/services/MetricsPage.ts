@@ -1,8 +1,8 @@
 /** The page for Prometheus, where the host serves one. */
 import { Context, Effect, Schema, type Scope } from "effect"
 
-/** The pieces of the page, in order: text in Prometheus' format. */
-export type Page = ReadonlyArray<string>
+/** The pieces of the page, in order: text in Prometheus' format, as UTF-8. */
+export type Page = ReadonlyArray<Uint8Array>
 
 export class MetricsPageError extends Schema.TaggedError<MetricsPageError>()("MetricsPageError", {
   reason: Schema.String

@@ -60,7 +60,7 @@ const ask = (port: number, method: string, path: string): Effect.Effect<Answer, 
     }
   })
 
-const page = Effect.succeed(["one 1\n", "two 2\n"])
+const page = Effect.succeed(["one 1\n", "two 2\n"].map((text) => Buffer.from(text)))
 
 describe("the server of the metrics page", () => {
   it.live("answers GET /metrics with the page, as text that Prometheus takes", () =>
@@ -116,7 +116,7 @@ describe("the server of the metrics page", () => {
     let made = 0
     const counted = Effect.suspend(() => {
       made++
-      return Effect.as(Effect.sleep(100), ["one 1\n"])
+      return Effect.as(Effect.sleep(100), [Buffer.from("one 1\n")])
     })
     return serving(counted, ({ port }) =>
       Effect.gen(function* () {
@@ -153,7 +153,7 @@ describe("the server of the metrics page", () => {
   })
 
   it.live("lets go of a reader that takes too long, and serves the others meanwhile", () => {
-    const large = Effect.succeed(["x".repeat(32 * 2 ** 20)])
+    const large = Effect.succeed([Buffer.alloc(32 * 2 ** 20, "x")])
     return serving(
       large,
       ({ port }) =>
