@@ -27,6 +27,8 @@ scrape_configs:
 - Counters and histograms begin at 0 with the daemon. Those that an app's meters are behind go on over restarts:
   \`nibrunner_app_time_seconds_total\`, \`nibrunner_app_cpu_seconds_total\`, \`nibrunner_app_network_bytes_total\` and
   \`nibrunner_app_disk_mib_seconds_total\`.
+- On a full host (5,567 apps) the page has some 240,000 series, 20 MB. It is made in pieces, so that no app waits for
+  it; Prometheus can drop what you do not need (\`metric_relabel_configs\`).
 - At most 16 connections are served at a time; a request may take 5 s to arrive, its answer 30 s to be taken.
 
 Each app has a fiber of its own, and there is no pass over all of them. So \`nibrunner_reconcile_seconds\` is about what

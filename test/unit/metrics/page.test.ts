@@ -481,6 +481,49 @@ describe("the metrics page", () => {
     })
   )
 
+  it.effect("tells what the report tells of what guests use", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.until(
+        "it is measured twice",
+        () => host.instanceOf("app-1")?.compute?.cpuShare !== undefined,
+        300_000
+      )
+      const before = host.reporter.reports.length
+      yield* host.until("there is a new report", () => host.reporter.reports.length > before)
+      const page = yield* read(host)
+      const { compute, meters } = host.instanceOf("app-1") ?? {}
+      const of = (name: string, labels: Record<string, string> = {}) =>
+        valueOf(page, name, { app: "app-1", ...labels })
+      assert.strictEqual(of("nibrunner_app_memory_used_bytes"), compute?.memoryUsedBytes)
+      assert.strictEqual(of("nibrunner_app_cpu_share"), compute?.cpuShare)
+      assert.strictEqual(
+        of("nibrunner_app_measured_timestamp_seconds"),
+        Date.parse(compute?.measuredAt ?? "") / 1000
+      )
+      assert.strictEqual(
+        of("nibrunner_volume_used_bytes", { volume: "app-1-vol" }),
+        host.report()?.volumes[0]?.usage?.usedBytes
+      )
+      const metered = [
+        ["nibrunner_app_time_seconds_total", { holding: "memory" }, (meters?.runningMs ?? 0) / 1000],
+        ["nibrunner_app_time_seconds_total", { holding: "snapshot" }, (meters?.idleMs ?? 0) / 1000],
+        ["nibrunner_app_cpu_seconds_total", {}, (meters?.cpuMs ?? 0) / 1000],
+        ["nibrunner_app_network_bytes_total", { direction: "in" }, meters?.rxBytes ?? 0],
+        ["nibrunner_app_network_bytes_total", { direction: "out" }, meters?.txBytes ?? 0],
+        ["nibrunner_app_disk_mib_seconds_total", { disk: "used" }, meters?.diskUsedMibSeconds ?? 0]
+      ] as const
+      for (const [name, labels, value] of metered) {
+        // they grow all the time, and the report is a twentieth of a second older
+        assert.approximately(of(name, labels) ?? -1, value, 1, `${name} ${JSON.stringify(labels)}`)
+      }
+      assert.isAbove(meters?.runningMs ?? 0, 0)
+      yield* host.stop()
+    })
+  )
+
   it.effect("forgets an app that leaves the document, and counts it from 0 when it comes back", () =>
     Effect.gen(function* () {
       const host = yield* makeHost()
