@@ -15,8 +15,16 @@ const STATUS_END = STATUS_START + 3
 /** The status of a head as the exchange gives it. */
 export const statusOf = (head: string): number => Number(head.slice(STATUS_START, STATUS_END))
 
+/** 205: has no content, whatever the app says; what it sends of it is not passed on. */
+const RESET_CONTENT = 205
+
 /** Its fields: names, in lower case, and values by turns. */
-export const fieldsOf = (head: string): Array<string> => fieldsIn(head, head.indexOf("\r\n") + 2)
+export const fieldsOf = (head: string): Array<string> => {
+  const fields = fieldsIn(head, head.indexOf("\r\n") + 2)
+  const length = statusOf(head) === RESET_CONTENT ? fields.indexOf("content-length") : -1
+  if (length !== -1) fields.splice(length, 2)
+  return fields
+}
 
 /** The fields of lines that each end in CR LF. */
 export const fieldsIn = (lines: string, start = 0): Array<string> => {

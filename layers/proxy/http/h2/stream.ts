@@ -183,7 +183,10 @@ export class Http2Request implements Caller, Perishable {
       this.#takeBack("the answer of the app has a status that HTTP/2 does not know")
     } else if (this.#webSocketKey !== undefined && status < 300) {
       this.#takeBack("the app does not speak WebSocket")
-    } else this.#respond(status, fieldsOf(head), framing === "chunked")
+    } else {
+      // the length says too when the end is missing
+      this.#respond(status, fieldsOf(head), framing === "chunked" || framing === "until-close")
+    }
   }
 
   answerBytes(bytes: Buffer, start: number, end: number): void {
@@ -211,14 +214,18 @@ export class Http2Request implements Caller, Perishable {
     if (!this.#closed) this.#stream.close(this.#tunnel ? NGHTTP2_CONNECT_ERROR : NGHTTP2_INTERNAL_ERROR)
   }
 
-  #respond(status: number, fields: ReadonlyArray<string>, mayHaveTrailers: boolean): void {
+  /**
+   * `openEnded`: only the end of the stream says where the answer ends. Node ends a stream before it resets it, so that
+   * an answer which breaks off would look complete, unless its trailers are still to come.
+   */
+  #respond(status: number, fields: ReadonlyArray<string>, openEnded: boolean): void {
     const stream = this.#stream
     stream.on("drain", () => this.#connection.guarded(this, () => this.#exchange?.callerKeepsUp()))
-    if (mayHaveTrailers) {
+    if (openEnded) {
       stream.once("wantTrailers", () => this.#connection.guarded(this, () => this.#sendTrailers()))
     }
-    stream.respond([":status", String(status), ...fields], { waitForTrailers: mayHaveTrailers })
-    this.#awaitsTrailers = mayHaveTrailers
+    stream.respond([":status", String(status), ...fields], { waitForTrailers: openEnded })
+    this.#awaitsTrailers = openEnded
   }
 
   /** The answer is complete. A caller that still sends is asked to stop. */
@@ -268,7 +275,7 @@ export class Http2Request implements Caller, Perishable {
     }
     fields.splice(fields.indexOf("sec-websocket-accept"), 2)
     this.#tunnel = true
-    this.#respond(200, fields, false)
+    this.#respond(200, fields, true)
     this.#stream.resume()
   }
 
