@@ -27,7 +27,7 @@ export const probeSettings = (check: HealthCheck): ProbeSettings =>
  * Between the start and the first success a probe is cheap, and each one that is missed delays the first answer:
  * so often at first, and later, when the app is a slow one anyway, so often.
  */
-const startup = { firstMs: 10_000, intervalMs: 50, laterIntervalMs: 250 }
+const startup = { firstMs: 10_000, intervalMs: 20, laterIntervalMs: 250 }
 
 export interface Health {
   /** In a row. */

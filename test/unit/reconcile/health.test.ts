@@ -59,7 +59,7 @@ describe("health", () => {
 
   it("is probed often until the guest first answers, less often when it is slow, and then at the interval", () => {
     const slow = { ...http, gracePeriodMs: 60_000 }
-    assert.strictEqual(nextProbeMs(afterProbes(slow, bad), slow, 500), 50)
+    assert.strictEqual(nextProbeMs(afterProbes(slow, bad), slow, 500), 20)
     assert.strictEqual(nextProbeMs(afterProbes(slow, bad), slow, 10_000), 250)
     assert.strictEqual(nextProbeMs(afterProbes(slow, bad), slow, 60_000), 5000)
     assert.strictEqual(nextProbeMs(afterProbes(http, good, good), http, 500), 5000)
@@ -69,7 +69,7 @@ describe("health", () => {
   it("of the kind boot-completed is asked only until the port has accepted once", () => {
     const check: HealthCheck = { kind: "boot-completed" }
     const accepted: ProbeResult = { kind: "answered", status: 0 }
-    assert.strictEqual(nextProbeMs(afterProbes(check, { kind: "refused" }), check, 0), 50)
+    assert.strictEqual(nextProbeMs(afterProbes(check, { kind: "refused" }), check, 0), 20)
     assert.isUndefined(nextProbeMs(afterProbes(check, accepted), check, 0))
     assert.strictEqual(verdict(afterProbes(check, accepted), check, 0), "running")
   })
