@@ -1,6 +1,7 @@
 /** The database of the host's notes: opened, brought up to date, and written in transactions that are on the disk. */
 import * as path from "node:path"
 import { DatabaseSync } from "node:sqlite"
+import { pathToFileURL } from "node:url"
 import { type Cause, Deferred, Effect, Exit, Fiber, Queue, type Scope } from "effect"
 import { HostStateError } from "../../src/services/HostState.ts"
 import { makeDirectory, makePrivateFile } from "../files/durable.ts"
@@ -52,14 +53,24 @@ export const openDatabase = (stateDir: string): Effect.Effect<Database, HostStat
     return { read: (operation, read) => attempt(operation, () => read(db)), write }
   })
 
-/** Opens the notes to look at them, beside a daemon that runs or not. Fails when there are none. */
+/**
+ * Opens the notes to look at them, beside a daemon that runs or not, and begins a transaction: all that is read is
+ * of one moment. Fails when there are no notes.
+ *
+ * @param still nobody has the notes open. SQLite then makes no files beside them, and sees none of what a daemon
+ *   that is started meanwhile writes.
+ */
 export const openDatabaseReadOnly = (
-  stateDir: string
+  stateDir: string,
+  still: boolean
 ): Effect.Effect<Database, HostStateError, Scope.Scope> =>
   Effect.gen(function* () {
     const file = databasePath(stateDir)
-    const db = yield* connect(file, { readOnly: true, timeout: BUSY_TIMEOUT })
+    const url = pathToFileURL(file)
+    if (still) url.searchParams.set("immutable", "1")
+    const db = yield* connect(url, { readOnly: true, timeout: BUSY_TIMEOUT })
     yield* attempt(OPENING, () => {
+      db.exec("BEGIN")
       const version = versionOf(db)
       if (version !== migrations.length) throw new Error(wrongVersion(file, version))
     })
@@ -71,7 +82,7 @@ export const openDatabaseReadOnly = (
   })
 
 const connect = (
-  file: string,
+  file: string | URL,
   options: { readonly readOnly?: boolean; readonly timeout: number }
 ): Effect.Effect<DatabaseSync, HostStateError, Scope.Scope> =>
   Effect.acquireRelease(

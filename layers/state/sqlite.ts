@@ -9,7 +9,7 @@ import {
   MeterRecord,
   VolumeRecord
 } from "../../src/services/HostState.ts"
-import { type Database, openDatabase, openDatabaseReadOnly } from "./database.ts"
+import { type Database, openDatabase } from "./database.ts"
 import { lockStateDirectory } from "./lock.ts"
 
 export interface SqliteStateOptions {
@@ -30,11 +30,8 @@ export const layerSqliteState = (options: SqliteStateOptions) =>
     })
   )
 
-/** For who only looks, beside a running daemon or without one; every write fails. */
-export const layerSqliteStateReadOnly = (options: SqliteStateOptions) =>
-  Layer.effect(HostState, Effect.map(openDatabaseReadOnly(options.stateDir), hostState))
-
-const hostState = ({ read, write }: Database): HostState["Service"] => ({
+/** The notes that lie in a database. */
+export const hostState = ({ read, write }: Database): HostState["Service"] => ({
   document: read("read the accepted document", (db) =>
     db.prepare(`SELECT host_id AS hostId, digest, text FROM document`).get()
   ).pipe(

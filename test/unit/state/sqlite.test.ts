@@ -3,11 +3,11 @@ import * as fs from "node:fs/promises"
 import * as path from "node:path"
 import { DatabaseSync } from "node:sqlite"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Exit, Layer, Option, Scope } from "effect"
+import { Effect, Exit, Layer, Scope } from "effect"
 import { databasePath, openDatabase } from "../../../layers/state/database.ts"
 import { migrations } from "../../../layers/state/schema.ts"
-import { layerSqliteState, layerSqliteStateReadOnly } from "../../../layers/state/sqlite.ts"
-import { AppId, HostId } from "../../../src/document/schema.ts"
+import { layerSqliteState } from "../../../layers/state/sqlite.ts"
+import { AppId } from "../../../src/document/schema.ts"
 import { type AppRecord, HostState } from "../../../src/services/HostState.ts"
 import { killed, startScript, untilLine } from "../../support/child.ts"
 import { temporaryDirectory } from "../../support/temporary.ts"
@@ -188,30 +188,6 @@ describe("the host's notes in SQLite", () => {
       assert.include(error.message, "the host's notes cannot be used (open)")
       assert.include(error.message, "file is not a database")
       assert.include(yield* Effect.promise(() => fs.readFile(databasePath(stateDir), "utf8")), "precious")
-    })
-  )
-
-  it.live("can be looked at beside a running daemon, and written by it alone", () =>
-    Effect.gen(function* () {
-      const stateDir = yield* temporaryDirectory
-      yield* HostState.use((daemon) =>
-        Effect.gen(function* () {
-          yield* daemon.accept({ hostId: HostId.make("h"), digest: "0".repeat(64), text: "{}" })
-          yield* HostState.use((reader) =>
-            Effect.gen(function* () {
-              assert.isTrue(Option.isSome(yield* reader.document))
-              yield* daemon.claimSlot(app("a", 0))
-              assert.deepStrictEqual(yield* reader.apps, [app("a", 0)])
-              const error = yield* Effect.flip(reader.claimSlot(app("b", 1)))
-              assert.include(error.message, "read only")
-            })
-          ).pipe(Effect.provide(layerSqliteStateReadOnly({ stateDir })))
-        })
-      ).pipe(Effect.provide(layerSqliteState({ stateDir })))
-      const apps = HostState.use((state) => state.apps).pipe(
-        Effect.provide(layerSqliteStateReadOnly({ stateDir }))
-      )
-      assert.deepStrictEqual(yield* apps, [app("a", 0)])
     })
   )
 

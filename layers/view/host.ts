@@ -1,0 +1,37 @@
+/** What this host has and does, for one who only looks. */
+import * as fs from "node:fs/promises"
+import * as os from "node:os"
+import { Effect, Layer } from "effect"
+import type { HostConfig } from "../../src/config/schema.ts"
+import { limitsOf } from "../../src/reconcile/refusal.ts"
+import { HostView } from "../../src/services/HostView.ts"
+import { onFile } from "../files/problem.ts"
+import { HostInfoUnreadable, memTotalMib } from "../host-info/linux.ts"
+import { findVmm } from "../hypervisor/qemu/process.ts"
+import { settingsOf } from "../settings.ts"
+import { lookAtDocument, lookAtNotes } from "../state/look.ts"
+
+const MEMINFO = "/proc/meminfo"
+
+/** Fails when the memory of the machine cannot be told. */
+export const layerHostView = (config: HostConfig) =>
+  Layer.effect(
+    HostView,
+    Effect.gen(function* () {
+      const memoryMib = memTotalMib(
+        yield* onFile(MEMINFO, () => fs.readFile(MEMINFO, "utf8")).pipe(
+          Effect.mapError(({ reason }) => new HostInfoUnreadable({ reason }))
+        )
+      )
+      if (memoryMib === undefined)
+        return yield* new HostInfoUnreadable({ reason: `${MEMINFO} has no MemTotal` })
+      const settings = settingsOf(config)
+      return {
+        notes: lookAtNotes(config.paths.state_dir),
+        document: lookAtDocument(config.paths.state_dir),
+        runs: (record) => Effect.sync(() => findVmm(record, config.paths.runtime_dir) !== undefined),
+        limits: limitsOf({ vcpuCount: os.availableParallelism(), memoryMib }, settings),
+        maxApps: settings.maxApps
+      }
+    })
+  )
