@@ -31,14 +31,18 @@ export const hostBootId = (): string => {
   return bootId
 }
 
-/** Fields 3 (state) and 22 (start time) of `/proc/<pid>/stat`; none for a process that has ended, reaped or not. */
+/**
+ * Fields 3 (state), 20 (threads) and 22 (start time) of `/proc/<pid>/stat`; none for a process that has ended, reaped or
+ * not. A process whose first thread alone has ended has not: the others hold its files and its ports.
+ */
 const startTime = (pid: number): number | undefined => {
   const stat = read(`/proc/${pid}/stat`)
   if (stat === undefined) return undefined
   // The program's name, in parentheses, may hold spaces and parentheses: the fields start behind the last.
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ")
-  const [state, started] = [fields[0], fields[19]]
-  return state === "Z" || state === "X" || started === undefined ? undefined : Number(started)
+  const [state, threads, started] = [fields[0], Number(fields[17]), fields[19]]
+  const ended = state === "X" || (state === "Z" && threads <= 1)
+  return ended || started === undefined ? undefined : Number(started)
 }
 
 /** Who runs under this pid now; none when nobody does. */

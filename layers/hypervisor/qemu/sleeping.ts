@@ -22,6 +22,7 @@ import {
   useUp
 } from "./snapshot/files.ts"
 import { load, readRecord, type Unusable, verify } from "./snapshot/load.ts"
+import type { NotReceived } from "./snapshot/receive.ts"
 import { commit, resume, save, undo } from "./snapshot/save.ts"
 
 type Message = { readonly message: string }
@@ -57,44 +58,35 @@ export const makeSleeping = (
         if (held === undefined) return yield* failed("this daemon does not hold its microVM", false)
         const { qmp, directory, process } = held
 
-        /** Nothing of a snapshot is left, and the machine runs on; where the first cannot be had, it is ended. */
-        const giveUp = (reason: string) =>
+        const early = (error: Message | NotReceived) =>
+          failed("message" in error ? error.message : error.reason, true)
+
+        /** The machine runs on: nothing of a snapshot may be left that counts, else it is ended. */
+        const giveUp = (reason: string, committed: boolean) =>
           Effect.gen(function* () {
-            const undone = yield* Effect.exit(undo(place))
-            if (Exit.isFailure(undone)) yield* Effect.ignore(parts.end(process))
-            const resumed = Exit.isSuccess(undone) && Exit.isSuccess(yield* Effect.exit(resume(qmp)))
+            const undone = Exit.isSuccess(yield* Effect.exit(undo(place)))
+            if (committed && !undone) yield* Effect.ignore(parts.end(process))
+            else if (!undone)
+              yield* Effect.logWarning(`what is left of the sleep of ${appId} stays on the disk`)
+            const resumed = (undone || !committed) && Exit.isSuccess(yield* Effect.exit(resume(qmp)))
             if (resumed) yield* Effect.ignore(noteSnapshot(directory, undefined))
-            return yield* failed(reason, resumed)
+            return failed(reason, resumed)
           })
 
-        const spec = yield* readSpec(directory, machineId).pipe(
-          Effect.mapError((error) => failed(error.message, true))
-        )
+        const spec = yield* readSpec(directory, machineId).pipe(Effect.mapError(early))
         if (spec === undefined) {
-          return yield* failed(
-            "it was started by a daemon that did not write down what it was started with",
-            true
-          )
+          return yield* failed("nobody wrote down what its microVM was started with", true)
         }
-        yield* noteSnapshot(directory, place.directory).pipe(
-          Effect.mapError((error) => failed(error.message, true))
+        yield* undo(place).pipe(Effect.mapError(early))
+        yield* noteSnapshot(directory, place.directory).pipe(Effect.mapError(early))
+
+        const record = yield* restore(save(qmp, directory, spec, place, hypervisor)).pipe(
+          Effect.catch(({ reason }) => Effect.flatMap(giveUp(reason, false), Effect.fail)),
+          Effect.onInterrupt(() => giveUp("it was interrupted", false))
         )
-        const saved = yield* undo(place).pipe(
-          Effect.andThen(restore(save(qmp, directory, spec, place, hypervisor))),
-          Effect.exit
-        )
-        if (Exit.isFailure(saved)) {
-          const known = Cause.findErrorOption(saved.cause)
-          const given = yield* Effect.flip(
-            giveUp(Option.isSome(known) ? known.value.reason : "it was interrupted")
-          )
-          return yield* Option.isSome(known)
-            ? Effect.fail(given)
-            : Effect.failCause(saved.cause as Cause.Cause<never>)
-        }
         yield* commit(place).pipe(
           Effect.andThen(parts.end(process).pipe(Effect.mapError(({ message }) => ({ reason: message })))),
-          Effect.catch(({ reason }) => giveUp(reason))
+          Effect.catch(({ reason }) => Effect.flatMap(giveUp(reason, true), Effect.fail))
         )
         yield* parts
           .clean(slot, machineId)
@@ -103,7 +95,7 @@ export const makeSleeping = (
               Effect.logWarning(`what the VMM of ${appId} left stays: ${error.message}`)
             )
           )
-        return saved.value
+        return record
       })
     ).pipe(withFiles)
 

@@ -23,8 +23,8 @@ const zeros = Buffer.alloc(PIECE_BYTES)
 const pageSum = (page: Uint8Array) => crc32(page) || 1
 
 export interface MemoryWriter {
-  /** Takes a copy of the page. */
-  readonly page: (offset: number, bytes: Uint8Array) => void
+  /** Takes a copy of the page, which lies in `bytes` from `at` on. */
+  readonly page: (offset: number, bytes: Buffer, at: number) => void
   readonly zeroPage: (offset: number) => void
   /** Whether there is no room until `onRoom` is called. */
   readonly isFull: () => boolean
@@ -33,13 +33,28 @@ export interface MemoryWriter {
   readonly sums: Uint32Array
 }
 
+/** Room for pages that follow each other, with a view of each: making them anew for every page costs more than the checksums. */
+interface Piece {
+  readonly bytes: Buffer
+  readonly pages: ReadonlyArray<Uint8Array>
+  start: number
+  length: number
+}
+
+const makePiece = (): Piece => {
+  const bytes = Buffer.allocUnsafe(PIECE_BYTES)
+  const pages = Array.from({ length: PIECE_BYTES / PAGE_BYTES }, (_, page) =>
+    bytes.subarray(page * PAGE_BYTES, (page + 1) * PAGE_BYTES)
+  )
+  return { bytes, pages, start: 0, length: 0 }
+}
+
 /** Writes to an empty file of the memory's size. `onRoom` is called when there is room again, or nothing will help any more. */
 export const makeMemoryWriter = (fd: number, memoryBytes: number, onRoom: () => void): MemoryWriter => {
   const sums = new Uint32Array(memoryBytes / PAGE_BYTES)
-  const free: Array<Buffer> = Array.from({ length: PIECES }, () => Buffer.allocUnsafe(PIECE_BYTES))
-  let piece: Buffer | undefined
-  let start = 0
-  let length = 0
+  const free: Array<Piece> = []
+  let made = 0
+  let piece: Piece | undefined
   let underWay = 0
   let unflushed = 0
   let flushing = false
@@ -49,17 +64,17 @@ export const makeMemoryWriter = (fd: number, memoryBytes: number, onRoom: () => 
   const settle = (error: Error | null) => {
     underWay -= 1
     failure ??= error ?? undefined
-    onRoom()
-    if (underWay === 0) finished?.(failure)
+    if (finished === undefined) onRoom()
+    else if (underWay === 0) finished(failure)
   }
 
-  const writeOut = (bytes: Buffer, from: number, count: number, at: number) => {
-    fs.write(fd, bytes, from, count, at, (error, written) => {
-      if (error === null && written < count) {
-        writeOut(bytes, from + written, count - written, at + written)
+  const writeOut = (full: Piece, done: number) => {
+    fs.write(fd, full.bytes, done, full.length - done, full.start + done, (error, written) => {
+      if (error === null && done + written < full.length) {
+        writeOut(full, done + written)
         return
       }
-      free.push(bytes)
+      free.push(full)
       settle(error)
     })
   }
@@ -78,36 +93,44 @@ export const makeMemoryWriter = (fd: number, memoryBytes: number, onRoom: () => 
   const send = () => {
     if (piece === undefined) return
     underWay += 1
-    unflushed += length
-    writeOut(piece, 0, length, start)
+    unflushed += piece.length
+    writeOut(piece, 0)
     piece = undefined
     flushSome()
   }
 
-  const put = (offset: number, bytes: Uint8Array) => {
-    if (piece !== undefined && (start + length !== offset || length === PIECE_BYTES)) send()
+  const takeFree = (): Piece => {
+    const used = free.pop()
+    if (used !== undefined) return used
+    // beyond `PIECES` only when the caller does not wait for room
+    made += 1
+    return makePiece()
+  }
+
+  /** Copies a page to where the next one goes; gives the copy. */
+  const put = (offset: number, bytes: Buffer, at: number): Uint8Array => {
+    if (piece !== undefined && (piece.start + piece.length !== offset || piece.length === PIECE_BYTES)) send()
     if (piece === undefined) {
-      // beyond the bound only when the caller does not wait for room
-      piece = free.pop() ?? Buffer.allocUnsafe(PIECE_BYTES)
-      start = offset
-      length = 0
+      piece = takeFree()
+      piece.start = offset
+      piece.length = 0
     }
-    piece.set(bytes, length)
-    length += PAGE_BYTES
+    bytes.copy(piece.bytes, piece.length, at, at + PAGE_BYTES)
+    piece.length += PAGE_BYTES
+    return piece.pages[piece.length / PAGE_BYTES - 1] as Uint8Array
   }
 
   return {
     sums,
-    page: (offset, bytes) => {
-      sums[offset / PAGE_BYTES] = pageSum(bytes)
-      put(offset, bytes)
+    page: (offset, bytes, at) => {
+      sums[offset / PAGE_BYTES] = pageSum(put(offset, bytes, at))
     },
     zeroPage: (offset) => {
       // the file is empty: only a page that was told before has to be made zero
-      if (sums[offset / PAGE_BYTES] !== NO_PAGE) put(offset, zeros.subarray(0, PAGE_BYTES))
+      if (sums[offset / PAGE_BYTES] !== NO_PAGE) put(offset, zeros, 0)
       sums[offset / PAGE_BYTES] = NO_PAGE
     },
-    isFull: () => free.length === 0 && failure === undefined,
+    isFull: () => free.length === 0 && made >= PIECES && failure === undefined,
     finish: (done) => {
       send()
       finished = done

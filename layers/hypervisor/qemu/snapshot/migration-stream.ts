@@ -20,8 +20,8 @@ export class StreamError extends Error {
 }
 
 export interface StreamSink {
-  /** A page of the memory; the bytes are good for the time of the call. */
-  readonly page: (offset: number, bytes: Uint8Array) => void
+  /** A page of the memory, which lies in `bytes` from `at` on; good for the time of the call. */
+  readonly page: (offset: number, bytes: Buffer, at: number) => void
   /** A page that holds nothing but zeros. */
   readonly zeroPage: (offset: number) => void
   /** The rest of the stream, in order; the bytes are good for the time of the call. */
@@ -37,19 +37,18 @@ const FLAGS = PAGE_BYTES - 1
 /** Any record but a page is far shorter: the longest is the list of memory blocks. */
 const LONGEST_RECORD = 64 * 1024
 
-/** Bytes that have arrived and are not read yet. A read that finds too few begins again when more have come. */
-class Pending {
+/** What is read again when more bytes have come. */
+const INCOMPLETE = Symbol("more bytes are needed")
+
+/** Fields off a piece of the stream. One that the piece ends within throws `INCOMPLETE`. */
+class Reader {
   private bytes: Buffer = Buffer.alloc(0)
   private at = 0
-  /** From where on the bytes read have not been passed on. */
+  /** How far the bytes have been passed on, which is always up to the end of something. */
   private mark = 0
 
-  add(piece: Uint8Array) {
-    const left = this.bytes.subarray(this.mark)
-    this.bytes =
-      left.length === 0
-        ? Buffer.from(piece.buffer, piece.byteOffset, piece.length)
-        : Buffer.concat([left, piece])
+  begin(bytes: Buffer) {
+    this.bytes = bytes
     this.at = 0
     this.mark = 0
   }
@@ -62,7 +61,7 @@ class Pending {
   u32(): number {
     return this.bytes.readUInt32BE(this.skip(4))
   }
-  /** At most 2^53 - 1, which is beyond any address of a guest. */
+  /** Exact up to 2^53 - 1, which is beyond any address of a guest. */
   u64(): number {
     const at = this.skip(8)
     return this.bytes.readUInt32BE(at) * 2 ** 32 + this.bytes.readUInt32BE(at + 4)
@@ -71,14 +70,11 @@ class Pending {
     const at = this.skip(count)
     return this.bytes.toString("latin1", at, at + count)
   }
-  raw(count: number): Uint8Array {
-    const at = this.skip(count)
-    return this.bytes.subarray(at, at + count)
+  everything() {
+    this.at = this.bytes.length
   }
-  everything(): Uint8Array {
-    return this.raw(this.bytes.length - this.at)
-  }
-  private skip(count: number): number {
+  /** Where so many bytes begin in `piece`, which are read with that. */
+  skip(count: number): number {
     if (!this.has(count)) throw INCOMPLETE
     const at = this.at
     this.at += count
@@ -90,19 +86,23 @@ class Pending {
     this.mark = this.at
     return read
   }
-  /** As if nothing had been read since the last `takeRead`. */
-  rewind() {
-    this.at = this.mark
+  /** The bytes read since the last `takeRead` are not wanted. */
+  dropRead() {
+    this.mark = this.at
   }
-  unread(): number {
-    return this.bytes.length - this.mark
+  piece(): Buffer {
+    return this.bytes
+  }
+  passedOn(): number {
+    return this.mark
   }
 }
 
-const INCOMPLETE = Symbol("more bytes are needed")
+/** What of the next piece is looked at to end a record that began in the last. */
+const SEAM_BYTES = 16 * 1024
 
 export interface MigrationStream {
-  /** Takes the next bytes; throws `StreamError`. */
+  /** Takes the next bytes, which are not needed any more after the call; throws `StreamError`. */
   readonly push: (piece: Uint8Array) => void
   /** Call when the stream has ended; throws `StreamError` when that was too early. */
   readonly end: () => void
@@ -113,36 +113,34 @@ export const makeMigrationStream = (
   memory: { readonly block: string; readonly bytes: number },
   sink: StreamSink
 ): MigrationStream => {
-  const pending = new Pending()
+  const reader = new Reader()
+  let left: Buffer = Buffer.alloc(0)
   let state: "head" | "sections" | "ram" | "footer" | "rest" = "head"
   let ramSection: number | undefined
   let block: string | undefined
   let sizeSeen = false
 
-  const keep = () => sink.rest(pending.takeRead())
-  const drop = () => {
-    pending.takeRead()
-  }
+  const keep = () => sink.rest(reader.takeRead())
 
   const head = () => {
-    if (pending.u32() !== MAGIC) throw new StreamError("has another beginning")
-    const version = pending.u32()
+    if (reader.u32() !== MAGIC) throw new StreamError("has another beginning")
+    const version = reader.u32()
     if (version !== VERSION) throw new StreamError(`has version ${version}, and ${VERSION} is known`)
-    if (pending.u8() !== SECTION.configuration) throw new StreamError("does not name its machine")
-    const length = pending.u32()
+    if (reader.u8() !== SECTION.configuration) throw new StreamError("does not name its machine")
+    const length = reader.u32()
     if (length > 255) throw new StreamError(`names its machine in ${length} bytes`)
-    pending.text(length)
+    reader.text(length)
     keep()
     state = "sections"
   }
 
   const section = () => {
-    const type = pending.u8()
+    const type = reader.u8()
     switch (type) {
       case SECTION.start: {
-        const id = pending.u32()
-        const name = pending.text(pending.u8())
-        pending.raw(8)
+        const id = reader.u32()
+        const name = reader.text(reader.u8())
+        reader.skip(8)
         if (name !== "ram") throw new StreamError(`has a section ${JSON.stringify(name)} in parts`)
         ramSection = id
         keep()
@@ -151,7 +149,7 @@ export const makeMigrationStream = (
       }
       case SECTION.part:
       case SECTION.end:
-        if (pending.u32() !== ramSection) throw new StreamError("continues a section that it has not begun")
+        if (reader.u32() !== ramSection) throw new StreamError("continues a section that it has not begun")
         keep()
         state = "ram"
         return
@@ -168,8 +166,8 @@ export const makeMigrationStream = (
   const blocks = (total: number) => {
     let sum = 0
     while (sum < total) {
-      const name = pending.text(pending.u8())
-      const bytes = pending.u64()
+      const name = reader.text(reader.u8())
+      const bytes = reader.u64()
       sum += bytes
       if (name === memory.block) {
         if (bytes !== memory.bytes) {
@@ -182,7 +180,7 @@ export const makeMigrationStream = (
   }
 
   const ramRecord = () => {
-    const word = pending.u64()
+    const word = reader.u64()
     const flags = word % PAGE_BYTES
     const offset = word - flags
     if (flags === FLAG.end) {
@@ -195,20 +193,22 @@ export const makeMigrationStream = (
     if (kind !== FLAG.page && kind !== FLAG.zero) {
       throw new StreamError(`has a memory record with the unknown flags 0x${flags.toString(16)}`)
     }
-    const of = (flags & FLAG.continued) === 0 ? pending.text(pending.u8()) : block
-    const bytes = pending.raw(kind === FLAG.page ? PAGE_BYTES : 1)
+    const of = (flags & FLAG.continued) === 0 ? reader.text(reader.u8()) : block
+    const at = reader.skip(kind === FLAG.page ? PAGE_BYTES : 1)
     block = of
     if (of !== memory.block) return keep()
-    if (offset + PAGE_BYTES > memory.bytes)
+    if (offset + PAGE_BYTES > memory.bytes) {
       throw new StreamError(`has a page at ${offset}, behind the memory's end`)
-    if (kind === FLAG.page) sink.page(offset, bytes)
-    else if (bytes[0] === 0) sink.zeroPage(offset)
-    else sink.page(offset, Buffer.alloc(PAGE_BYTES, bytes[0]))
-    drop()
+    }
+    const fill = kind === FLAG.zero ? reader.piece()[at] : undefined
+    if (fill === undefined) sink.page(offset, reader.piece(), at)
+    else if (fill === 0) sink.zeroPage(offset)
+    else sink.page(offset, Buffer.alloc(PAGE_BYTES, fill), 0)
+    reader.dropRead()
   }
 
   const footer = () => {
-    if (pending.u8() !== SECTION.footer || pending.u32() !== ramSection) {
+    if (reader.u8() !== SECTION.footer || reader.u32() !== ramSection) {
       throw new StreamError("has a section without its end")
     }
     keep()
@@ -216,21 +216,35 @@ export const makeMigrationStream = (
   }
 
   const rest = () => {
-    pending.everything()
+    reader.everything()
     keep()
   }
   const steps = { head, sections: section, ram: ramRecord, footer, rest }
 
+  /** Reads what is whole of the bytes; gives how much that was. */
+  const read = (bytes: Buffer): number => {
+    reader.begin(bytes)
+    try {
+      while (reader.has(1)) steps[state]()
+    } catch (error) {
+      if (error !== INCOMPLETE) throw error
+    }
+    return reader.passedOn()
+  }
+
   return {
     push: (piece) => {
-      pending.add(piece)
-      try {
-        while (pending.has(1)) steps[state]()
-      } catch (error) {
-        if (error !== INCOMPLETE) throw error
-        pending.rewind()
-        if (pending.unread() > LONGEST_RECORD) throw new StreamError("has a record without an end")
+      let bytes: Buffer = Buffer.from(piece.buffer, piece.byteOffset, piece.length)
+      if (left.length > 0) {
+        // Only the seam is copied, unless a record is longer than it.
+        const done = read(Buffer.concat([left, bytes.subarray(0, SEAM_BYTES)]))
+        bytes =
+          done < left.length
+            ? Buffer.concat([left.subarray(done), bytes])
+            : bytes.subarray(done - left.length)
       }
+      left = Buffer.from(bytes.subarray(read(bytes)))
+      if (left.length > LONGEST_RECORD) throw new StreamError("has a record without an end")
     },
     end: () => {
       if (state !== "rest") throw new StreamError("ended before the machine's devices")

@@ -4,7 +4,7 @@ import { createServer, type Socket } from "node:net"
 import { Deferred, Effect, type Scope } from "effect"
 import { openFile } from "../../../files/durable.ts"
 import { type FileProblem, fileProblem, onFile } from "../../../files/problem.ts"
-import { type MemoryWriter, makeMemoryWriter } from "./memory.ts"
+import { makeMemoryWriter } from "./memory.ts"
 import { makeMigrationStream, StreamError } from "./migration-stream.ts"
 
 /** Why a machine did not arrive: a sentence's end. */
@@ -25,7 +25,22 @@ const MAX_STATE_BYTES = 64 * 1024 * 1024
 const reasonOf = (error: unknown, path: string) =>
   error instanceof StreamError ? error.message : fileProblem(path, error).message
 
-/** Takes one connection to its end. The socket is waited for, and so is every write, whatever happens. */
+/**
+ * Node reads a socket 64 KiB at a time on its main thread, which takes three times as long as all the rest of a sleep. So the
+ * socket's descriptor is read like a file's, off the main thread and in large pieces. It is not blocking: where nothing
+ * has come, it is asked again.
+ */
+const READ_BYTES = 1024 * 1024
+/** QEMU sends without a pause: so often it is asked again at once, then after a wait. */
+const EAGER_TRIES = 200
+const WAIT_MS = 2
+
+const descriptorOf = (socket: Socket): number => {
+  const { _handle } = socket as unknown as { readonly _handle?: { readonly fd?: number } | null }
+  return _handle?.fd ?? -1
+}
+
+/** Takes one connection to its end. Every read and write that is under way is waited for, whatever happens. */
 const takeStream = (
   socket: Socket,
   memory: { readonly block: string; readonly bytes: number },
@@ -33,57 +48,72 @@ const takeStream = (
   fd: number
 ): Effect.Effect<Received, NotReceived> =>
   Effect.callback((resume) => {
+    const from = descriptorOf(socket)
+    const buffer = Buffer.allocUnsafe(READ_BYTES)
     const rest: Array<Uint8Array> = []
     let restBytes = 0
-    let over = false
-    let writer: MemoryWriter
-    const finish = (reason: string | undefined) => {
-      if (over) return
-      over = true
-      socket.destroy()
-      writer.finish((error) => {
-        const problem = reason ?? (error === undefined ? undefined : reasonOf(error, path))
-        resume(
-          problem === undefined
-            ? Effect.succeed({ sums: writer.sums, state: Buffer.concat(rest) })
-            : Effect.fail({ reason: problem })
-        )
-      })
-    }
-    writer = makeMemoryWriter(fd, memory.bytes, () => {
-      if (!over && socket.isPaused() && !writer.isFull()) socket.resume()
-    })
+    let tries = 0
+    let reading = false
+    /** Set once: what is done when nothing is under way any more. */
+    let over: (() => void) | undefined
+
     const stream = makeMigrationStream(memory, {
-      page: writer.page,
-      zeroPage: writer.zeroPage,
+      page: (offset, bytes, at) => writer.page(offset, bytes, at),
+      zeroPage: (offset) => writer.zeroPage(offset),
       rest: (bytes) => {
         restBytes += bytes.length
         if (restBytes > MAX_STATE_BYTES) throw new StreamError("has more state of devices than a machine has")
         rest.push(Uint8Array.from(bytes))
       }
     })
-    const guarded = (work: () => void) => {
+    const finish = (then: () => void) => {
+      if (over !== undefined) return
+      over = then
+      if (!reading) then()
+    }
+    const succeed = () =>
+      finish(() => {
+        writer.finish((error) =>
+          resume(
+            error === undefined
+              ? Effect.succeed({ sums: writer.sums, state: Buffer.concat(rest) })
+              : Effect.fail({ reason: reasonOf(error, path) })
+          )
+        )
+      })
+    const fail = (reason: string) => finish(() => writer.finish(() => resume(Effect.fail({ reason }))))
+
+    const take = (count: number) => {
       try {
-        work()
+        if (count > 0) return stream.push(buffer.subarray(0, count))
+        stream.end()
+        succeed()
       } catch (error) {
-        finish(reasonOf(error, path))
+        fail(reasonOf(error, path))
       }
     }
-    socket.on("data", (piece: Uint8Array) => {
-      guarded(() => stream.push(piece))
-      if (writer.isFull()) socket.pause()
-    })
-    socket.on("end", () => {
-      guarded(stream.end)
-      finish(undefined)
-    })
-    socket.on("error", (error) => finish(error.message))
-    socket.on("close", () => finish("QEMU hung up"))
-    return Effect.callback<void>((done) => {
-      over = true
-      socket.destroy()
-      writer.finish(() => done(Effect.void))
-    })
+    const next = () => {
+      if (over !== undefined || reading || writer.isFull()) return
+      reading = true
+      fs.read(from, buffer, 0, READ_BYTES, null, (error, count) => {
+        reading = false
+        if (over !== undefined) return over()
+        if (error?.code === "EAGAIN") {
+          tries += 1
+          if (tries <= EAGER_TRIES) setImmediate(next)
+          else setTimeout(next, WAIT_MS)
+          return
+        }
+        tries = 0
+        if (error !== null) fail(`QEMU hung up: ${error.message}`)
+        else take(count)
+        next()
+      })
+    }
+    const writer = makeMemoryWriter(fd, memory.bytes, next)
+    if (from < 0) fail("this Node.js does not tell the descriptor of a socket")
+    next()
+    return Effect.callback<void>((done) => finish(() => writer.finish(() => done(Effect.void))))
   })
 
 /**
@@ -100,7 +130,7 @@ export const receiveMachine = (
     const failed = (problem: FileProblem) => ({ reason: problem.message })
     yield* Effect.acquireRelease(
       Effect.callback<ReturnType<typeof createServer>, NotReceived>((resume) => {
-        const server = createServer((socket) => {
+        const server = createServer({ pauseOnConnect: true }, (socket) => {
           server.close()
           socket.on("error", () => undefined)
           if (!Deferred.doneUnsafe(connected, Effect.succeed(socket))) socket.destroy()
@@ -121,7 +151,9 @@ export const receiveMachine = (
     return Effect.gen(function* () {
       const file = yield* openFile(memoryPath, flags).pipe(Effect.mapError(failed))
       yield* onFile(memoryPath, () => file.truncate(memory.bytes)).pipe(Effect.mapError(failed))
-      const socket = yield* Deferred.await(connected)
+      const socket = yield* Effect.acquireRelease(Deferred.await(connected), (accepted) =>
+        Effect.sync(() => accepted.destroy())
+      )
       const received = yield* takeStream(socket, memory, memoryPath, file.fd)
       yield* onFile(memoryPath, () => file.sync()).pipe(Effect.mapError(failed))
       return received

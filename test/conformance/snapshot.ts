@@ -1,0 +1,516 @@
+/** What every hypervisor must do with machines that sleep. */
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Fiber, Layer, Option, Queue, type Scope } from "effect"
+import { type BootSpec, Guest, type GuestSession } from "../../src/services/Guest.ts"
+import {
+  Hypervisor,
+  type Machine,
+  type MachineSpec,
+  SleepFailed,
+  type SnapshotPlace,
+  SnapshotUnusable,
+  WakeFailed
+} from "../../src/services/Hypervisor.ts"
+
+export interface SnapshotHarness {
+  /** Each build is a daemon's start on the same machine. */
+  readonly layer: Layer.Layer<Hypervisor | Guest, unknown>
+  /** A microVM that can be booted, with a machineId of its own. Slots from 0 to 3. */
+  readonly spec: (appId: string, slot: number) => Effect.Effect<MachineSpec>
+  /** The spec with another machineId. */
+  readonly again: (spec: MachineSpec) => MachineSpec
+  /** A program that runs until it is ended. */
+  readonly program: (spec: MachineSpec) => BootSpec
+  readonly place: (appId: string) => SnapshotPlace
+  /** Ways to damage the snapshot, each by one bit. */
+  readonly flips: (
+    place: SnapshotPlace
+  ) => Effect.Effect<ReadonlyArray<readonly [what: string, flip: Effect.Effect<void>]>>
+  /** Makes the next sleep to the place fail; what the reason must say; and puts it right again. */
+  readonly spoilSleep: (spec: MachineSpec) => {
+    readonly place: SnapshotPlace
+    readonly reason: RegExp
+    readonly repair: Effect.Effect<void>
+  }
+  /** Makes the next wake fail before anything is restored. */
+  readonly spoilWake: (spec: MachineSpec) => Effect.Effect<Effect.Effect<void>, never, Scope.Scope>
+  /** Moments at which a sleep or a wake of the machine can be interrupted. */
+  readonly moments: (step: "sleep" | "wake", spec: MachineSpec) => ReadonlyArray<Effect.Effect<void>>
+  /** How far the clock of the guest is from the host's, in ms. */
+  readonly clockError: (machine: Machine, session: GuestSession) => Effect.Effect<number, unknown>
+  readonly runs: (machineId: string) => Effect.Effect<boolean>
+  /** Kills the VMM behind the daemon's back. */
+  readonly strike: (machine: Machine) => Effect.Effect<void>
+  /** Everything that is left on the host of microVMs and snapshots: processes, sockets, files. */
+  readonly traces: Effect.Effect<ReadonlyArray<string>>
+  readonly patienceMs: number
+}
+
+const LEASE_MS = 30_000
+
+const hypervisor = <A, E, R>(use: (service: Hypervisor["Service"]) => Effect.Effect<A, E, R>) =>
+  Hypervisor.use(use)
+
+export const snapshotConformance = (
+  name: string,
+  make: Effect.Effect<SnapshotHarness, unknown, Scope.Scope>
+) =>
+  describe(`${name} as a keeper of machines that sleep`, () => {
+    type Body<A> = Effect.Effect<A, unknown, Hypervisor | Guest | Scope.Scope>
+
+    const test = (
+      sentence: string,
+      body: (
+        harness: SnapshotHarness & ReturnType<typeof stepsOf>,
+        /** Runs as a daemon of its own, which ends after it. */
+        daemon: <A>(body: Body<A>) => Effect.Effect<A, unknown>
+      ) => Effect.Effect<void, unknown, Scope.Scope>
+    ) =>
+      it.live(sentence, () =>
+        Effect.flatMap(make, (harness) =>
+          body({ ...harness, ...stepsOf(harness) }, (daemon) =>
+            daemon.pipe(Effect.scoped, Effect.provide(Layer.fresh(harness.layer)))
+          )
+        )
+      )
+
+    const stepsOf = ({ program, again, place, patienceMs }: SnapshotHarness) => {
+      const talk = <A, E>(machine: Machine, say: (session: GuestSession) => Effect.Effect<A, E>) =>
+        Effect.scoped(
+          Effect.flatMap(
+            Guest.use((guest) => guest.connect(machine, patienceMs)),
+            say
+          )
+        )
+      const phase = (machine: Machine) => talk(machine, (session) => Effect.succeed(session.phase))
+      /** Boots a machine whose program runs. */
+      const boot = (spec: MachineSpec) =>
+        Effect.gen(function* () {
+          const machine = yield* hypervisor((service) => service.boot(spec))
+          yield* talk(machine, (session) =>
+            Effect.gen(function* () {
+              yield* session.handOver(program(spec))
+              while ((yield* Queue.take(session.events)).kind !== "started") yield* Effect.void
+            })
+          )
+          return machine
+        })
+      const freeze = (machine: Machine) => talk(machine, (session) => session.freeze(LEASE_MS))
+      const sleep = (machine: Machine) =>
+        Effect.andThen(
+          freeze(machine),
+          hypervisor((service) => service.sleep(machine, place(machine.record.appId)))
+        )
+      const wakeFrozen = (spec: MachineSpec) =>
+        hypervisor((service) => service.wake(again(spec), place(spec.appId)))
+      const thaw = (machine: Machine) => talk(machine, (session) => session.thaw)
+      const wake = (spec: MachineSpec) => Effect.tap(wakeFrozen(spec), thaw)
+      const kill = (machine: Machine) => hypervisor((service) => service.kill(machine.record))
+      const snapshot = (spec: MachineSpec) =>
+        hypervisor((service) => service.snapshot(place(spec.appId).directory))
+      /** The guest's memory holds that it was given a program: a guest that was booted anew waits for one. */
+      const remembers = (machine: Machine) =>
+        Effect.map(phase(machine), (told) => assert.strictEqual(told, "running"))
+      return { talk, phase, boot, freeze, sleep, wake, wakeFrozen, thaw, kill, snapshot, remembers }
+    }
+
+    test("a machine that sleeps is a snapshot and nothing else, and wakes with its memory", ({
+      spec,
+      boot,
+      sleep,
+      wake,
+      kill,
+      snapshot,
+      remembers,
+      runs,
+      traces
+    }, daemon) =>
+      daemon(
+        Effect.gen(function* () {
+          const web = yield* spec("web", 0)
+          const machine = yield* boot(web)
+          const record = yield* sleep(machine)
+          assert.deepStrictEqual(record.spec, web)
+          assert.isFalse(yield* runs(web.machineId))
+          assert.strictEqual((yield* Deferred.await(machine.exit)).kind, "killed")
+          assert.deepStrictEqual(yield* snapshot(web), Option.some(record))
+
+          const woken = yield* wake(web)
+          yield* remembers(woken)
+          assert.notStrictEqual(woken.record.machineId, web.machineId)
+          assert.isTrue(Option.isNone(yield* snapshot(web)))
+          yield* kill(woken)
+          assert.deepStrictEqual(yield* traces, [])
+        })
+      ))
+
+    test("a machine is woken by the next daemon, and sleeps and wakes for it again", ({
+      spec,
+      boot,
+      sleep,
+      wake,
+      kill,
+      remembers
+    }, daemon) =>
+      Effect.gen(function* () {
+        const web = yield* spec("web", 0)
+        yield* daemon(Effect.flatMap(boot(web), sleep))
+        const record = yield* daemon(
+          Effect.gen(function* () {
+            const woken = yield* wake(web)
+            yield* remembers(woken)
+            return woken.record
+          })
+        )
+        yield* daemon(
+          Effect.gen(function* () {
+            const adopted = Option.getOrThrow(yield* hypervisor((service) => service.adopt(record)))
+            yield* sleep(adopted)
+            const woken = yield* wake(web)
+            yield* remembers(woken)
+            yield* kill(woken)
+          })
+        )
+      }))
+
+    test("the program of a guest that was frozen waits for the host after the wake, and then finds the time right", ({
+      spec,
+      boot,
+      sleep,
+      wakeFrozen,
+      kill,
+      phase,
+      talk,
+      clockError
+    }, daemon) =>
+      daemon(
+        Effect.gen(function* () {
+          const web = yield* spec("web", 0)
+          yield* Effect.flatMap(boot(web), sleep)
+          yield* Effect.sleep(2_000)
+          const woken = yield* wakeFrozen(web)
+          assert.strictEqual(yield* phase(woken), "frozen")
+          const error = yield* talk(woken, (session) =>
+            Effect.andThen(session.thaw, clockError(woken, session))
+          )
+          assert.closeTo(error, 0, 1_000)
+          yield* kill(woken)
+        })
+      ))
+
+    test("a guest that is frozen thaws by itself when its lease is over, or when it is told", ({
+      spec,
+      boot,
+      kill,
+      phase,
+      talk,
+      thaw,
+      freeze
+    }, daemon) =>
+      daemon(
+        Effect.gen(function* () {
+          const machine = yield* boot(yield* spec("web", 0))
+          yield* freeze(machine)
+          assert.strictEqual(yield* phase(machine), "frozen")
+          yield* Effect.flip(freeze(machine))
+          yield* thaw(machine)
+          assert.strictEqual(yield* phase(machine), "running")
+          yield* thaw(machine)
+          yield* talk(machine, (session) => session.freeze(3_000))
+          while ((yield* phase(machine)) !== "running") yield* Effect.sleep(50)
+          yield* kill(machine)
+        })
+      ))
+
+    test("a snapshot is used once", ({ spec, boot, sleep, wake, kill }, daemon) =>
+      daemon(
+        Effect.gen(function* () {
+          const web = yield* spec("web", 0)
+          yield* Effect.flatMap(boot(web), sleep)
+          const woken = yield* wake(web)
+          yield* kill(woken)
+          const error = yield* Effect.flip(wake(web))
+          assert.instanceOf(error, SnapshotUnusable)
+          assert.strictEqual((error as SnapshotUnusable).kind, "missing")
+        })
+      ))
+
+    test("a snapshot of which one bit has changed is never woken, wherever that is; it goes, and nothing else stays", ({
+      spec,
+      boot,
+      sleep,
+      wake,
+      flips,
+      place,
+      traces
+    }, daemon) =>
+      daemon(
+        Effect.gen(function* () {
+          const web = yield* spec("web", 0)
+          let count = 1
+          for (let index = 0; index < count; index++) {
+            yield* Effect.flatMap(boot(yield* spec("web", 0)), sleep)
+            const all = yield* flips(place("web"))
+            count = all.length
+            const [what, flip] = all[index] ?? ["nothing", Effect.void]
+            yield* flip
+            const error = yield* Effect.flip(wake(web))
+            assert.instanceOf(error, SnapshotUnusable, what)
+            assert.strictEqual((error as SnapshotUnusable).kind, "damaged", what)
+            assert.deepStrictEqual(yield* traces, [], what)
+          }
+        })
+      ))
+
+    test("a snapshot that was made under something else is not woken, and told by what", ({
+      spec,
+      boot,
+      sleep,
+      again,
+      place,
+      traces
+    }, daemon) =>
+      daemon(
+        Effect.gen(function* () {
+          const changes: ReadonlyArray<
+            readonly [RegExp, (spec: MachineSpec) => MachineSpec, Partial<SnapshotPlace>]
+          > = [
+            [/deployment dep-1, and this is dep-2/u, (web) => web, { deploymentId: "dep-2" }],
+            [/guest image/u, (web) => ({ ...web, image: { ...web.image, version: "another" } }), {}],
+            [/slot 0, and this is 1/u, (web) => ({ ...web, slot: 1 }), {}],
+            [/size of memory/u, (web) => ({ ...web, memoryMib: web.memoryMib + 64 }), {}]
+          ]
+          for (const [reason, change, elsewhere] of changes) {
+            const web = yield* spec("web", 0)
+            yield* Effect.flatMap(boot(web), sleep)
+            const error = yield* Effect.flip(
+              hypervisor((service) => service.wake(change(again(web)), { ...place("web"), ...elsewhere }))
+            )
+            assert.instanceOf(error, SnapshotUnusable)
+            assert.strictEqual((error as SnapshotUnusable).kind, "foreign")
+            assert.match(error.message, reason)
+            assert.include(error.message, "web")
+            assert.deepStrictEqual(yield* traces, [])
+          }
+        })
+      ))
+
+    test("a sleep that fails says why, lets the machine run on, and leaves no snapshot; the next one is as good as any", ({
+      spec,
+      boot,
+      sleep,
+      freeze,
+      thaw,
+      wake,
+      kill,
+      remembers,
+      snapshot,
+      spoilSleep
+    }, daemon) =>
+      daemon(
+        Effect.gen(function* () {
+          const web = yield* spec("web", 0)
+          const machine = yield* boot(web)
+          const { place, reason, repair } = spoilSleep(web)
+          yield* freeze(machine)
+          const error = yield* Effect.flip(hypervisor((service) => service.sleep(machine, place)))
+          assert.instanceOf(error, SleepFailed)
+          assert.isTrue(error.resumed)
+          assert.match(error.message, reason)
+          yield* thaw(machine)
+          yield* remembers(machine)
+          yield* repair
+          assert.isTrue(Option.isNone(yield* snapshot(web)))
+
+          yield* sleep(machine)
+          const woken = yield* wake(web)
+          yield* remembers(woken)
+          yield* kill(woken)
+        })
+      ))
+
+    test("a sleep whose VMM dies fails, and leaves no snapshot", ({
+      spec,
+      boot,
+      kill,
+      strike,
+      moments,
+      place,
+      traces
+    }, daemon) =>
+      daemon(
+        Effect.gen(function* () {
+          const web = yield* spec("web", 0)
+          const machine = yield* boot(web)
+          const early = moments("sleep", web)[0] ?? Effect.void
+          const sleeping = yield* Effect.forkChild(
+            Effect.exit(hypervisor((service) => service.sleep(machine, place("web")))),
+            { startImmediately: true }
+          )
+          yield* early
+          yield* strike(machine)
+          const exit = yield* Fiber.join(sleeping)
+          assert.strictEqual(exit._tag, "Failure")
+          yield* kill(machine)
+          assert.deepStrictEqual(yield* traces, [])
+        })
+      ))
+
+    test("a sleep that is interrupted has happened or not, whenever that is", ({
+      spec,
+      boot,
+      freeze,
+      thaw,
+      wake,
+      kill,
+      remembers,
+      snapshot,
+      moments,
+      place,
+      runs,
+      traces
+    }, daemon) =>
+      daemon(
+        Effect.gen(function* () {
+          const web = yield* spec("web", 0)
+          let machine = yield* boot(web)
+          const count = moments("sleep", web).length
+          for (let index = 0; index < count; index++) {
+            const current = machine
+            yield* freeze(current)
+            const fiber = yield* Effect.forkChild(
+              hypervisor((service) => service.sleep(current, place("web"))),
+              { startImmediately: true }
+            )
+            yield* moments("sleep", web)[index] ?? Effect.void
+            yield* Fiber.interrupt(fiber)
+            if (yield* runs(current.record.machineId)) {
+              assert.isTrue(Option.isNone(yield* snapshot(web)), `moment ${index}`)
+              yield* thaw(current)
+            } else {
+              assert.isTrue(Option.isSome(yield* snapshot(web)), `moment ${index}`)
+              machine = yield* wake(web)
+            }
+            yield* remembers(machine)
+          }
+          yield* kill(machine)
+          assert.deepStrictEqual(yield* traces, [])
+        })
+      ))
+
+    test("a wake that is interrupted has happened or not, whenever that is", ({
+      spec,
+      again,
+      boot,
+      sleep,
+      wake,
+      thaw,
+      kill,
+      remembers,
+      snapshot,
+      moments,
+      place,
+      traces
+    }, daemon) =>
+      daemon(
+        Effect.gen(function* () {
+          const web = yield* spec("web", 0)
+          yield* Effect.flatMap(boot(web), sleep)
+          const count = moments("wake", web).length
+          for (let index = 0; index < count; index++) {
+            let up: Machine | undefined
+            const fiber = yield* hypervisor((service) => service.wake(again(web), place("web"))).pipe(
+              Effect.tap((machine) =>
+                Effect.sync(() => {
+                  up = machine
+                })
+              ),
+              Effect.forkChild({ startImmediately: true })
+            )
+            yield* moments("wake", web)[index] ?? Effect.void
+            yield* Fiber.interrupt(fiber)
+            if (up === undefined) {
+              assert.isTrue(Option.isSome(yield* snapshot(web)), `moment ${index}`)
+            } else {
+              const machine: Machine = up
+              yield* thaw(machine)
+              yield* remembers(machine)
+              yield* sleep(machine)
+            }
+          }
+          const woken = yield* wake(web)
+          yield* remembers(woken)
+          yield* kill(woken)
+          assert.deepStrictEqual(yield* traces, [])
+        })
+      ))
+
+    test("a wake whose VMM cannot start keeps the snapshot", ({
+      spec,
+      boot,
+      sleep,
+      wake,
+      kill,
+      remembers,
+      spoilWake
+    }, daemon) =>
+      daemon(
+        Effect.gen(function* () {
+          const web = yield* spec("web", 0)
+          yield* Effect.flatMap(boot(web), sleep)
+          const repair = yield* spoilWake(web)
+          const error = yield* Effect.flip(wake(web))
+          assert.instanceOf(error, WakeFailed)
+          assert.isTrue((error as WakeFailed).kept)
+          yield* repair
+          const woken = yield* wake(web)
+          yield* remembers(woken)
+          yield* kill(woken)
+        })
+      ))
+
+    test("a snapshot can be discarded, and so can one that is not there", ({
+      spec,
+      boot,
+      sleep,
+      snapshot,
+      place,
+      traces
+    }, daemon) =>
+      daemon(
+        Effect.gen(function* () {
+          const web = yield* spec("web", 0)
+          yield* Effect.flatMap(boot(web), sleep)
+          const discard = hypervisor((service) => service.discard(place("web").directory))
+          yield* discard
+          assert.isTrue(Option.isNone(yield* snapshot(web)))
+          assert.deepStrictEqual(yield* traces, [])
+          yield* discard
+        })
+      ))
+
+    test("what is no snapshot of an app that is kept is swept", ({
+      spec,
+      boot,
+      sleep,
+      wake,
+      kill,
+      place,
+      traces
+    }, daemon) =>
+      daemon(
+        Effect.gen(function* () {
+          const web = yield* spec("web", 0)
+          const shop = yield* spec("shop", 1)
+          yield* Effect.flatMap(boot(web), sleep)
+          yield* Effect.flatMap(boot(shop), sleep)
+          const root = place("web").directory.replace(/\/[^/]+$/u, "")
+          const sweep = (keep: ReadonlyArray<string>) =>
+            hypervisor((service) => service.sweepSnapshots(root, keep))
+          assert.deepStrictEqual(yield* sweep(["web", "news"]), ["shop"])
+          yield* Effect.flatMap(wake(web), kill)
+          assert.deepStrictEqual(yield* sweep([]), [])
+          assert.deepStrictEqual(yield* traces, [])
+        })
+      ))
+  })
