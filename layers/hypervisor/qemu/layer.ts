@@ -55,7 +55,12 @@ export interface StartFailed {
 /** How to bring up a machine that was just started. */
 export interface BringUp<E> {
   /** The snapshot that the machine wakes from. */
-  readonly sleeper?: { readonly directory: string; readonly memory: string }
+  readonly sleeper?: {
+    readonly directory: string
+    readonly memory: string
+    /** Done when the VMM is there, so that an earlier daemon's is found by the next. */
+    readonly spawned: Deferred.Deferred<void>
+  }
   readonly ready: (attachment: Attachment) => Effect.Effect<void, E | QmpError>
   readonly go: (attachment: Attachment) => Effect.Effect<void, E | QmpError>
 }
@@ -183,6 +188,7 @@ export const layerQemu = (
               Effect.mapError(startFailed),
               Effect.onError(() => undo(undefined))
             )
+            if (sleeper !== undefined) yield* Deferred.succeed(sleeper.spawned, undefined)
             const died = endOf(child)
             const bringUp = Effect.suspend(() =>
               child.process === undefined

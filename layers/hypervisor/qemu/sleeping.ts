@@ -1,5 +1,5 @@
 /** Sleep and wake of microVMs by QEMU: a machine becomes a snapshot on the disk, and a snapshot a machine. */
-import { Cause, Effect, Exit, Fiber, FileSystem, Option } from "effect"
+import { Cause, Deferred, Effect, Exit, Fiber, FileSystem, Option } from "effect"
 import {
   type Hypervisor,
   HypervisorError,
@@ -108,16 +108,19 @@ export const makeSleeping = (
       if (mismatch !== undefined) return yield* Effect.fail<Unusable>({ kind: "foreign", unusable: mismatch })
 
       const verifying = yield* Effect.forkChild(verify(files, record), { startImmediately: true })
-      const usingUp = yield* Effect.forkChild(Effect.uninterruptible(useUp(files)), {
-        startImmediately: true
-      })
+      const spawned = yield* Deferred.make<void>()
+      // Not before there is a VMM: a daemon that finds one that has not run yet puts the snapshot back.
+      const usingUp = yield* Effect.forkChild(
+        Deferred.await(spawned).pipe(Effect.andThen(Effect.uninterruptible(useUp(files)))),
+        { startImmediately: true }
+      )
       const notRestored = ({ message }: Message): NotRestored => ({ notRestored: message })
       let given = false
       let ran = false
 
       const attachment = yield* parts
         .start<Unusable | NotRestored>(spec, {
-          sleeper: files,
+          sleeper: { directory: files.directory, memory: files.memory, spawned },
           ready: ({ qmp, directory }) =>
             Effect.gen(function* () {
               const state = yield* Fiber.join(verifying)

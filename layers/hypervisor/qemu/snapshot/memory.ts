@@ -60,12 +60,26 @@ export const makeMemoryWriter = (fd: number, memoryBytes: number, onRoom: () => 
   let flushing = false
   let failure: Error | undefined
   let finished: ((error: Error | undefined) => void) | undefined
+  /** Pages that came a second time: written when all else is, because writes that are under way may overtake each other. */
+  const late = new Map<number, Buffer>()
+
+  const conclude = () => {
+    const [next] = late
+    if (next === undefined || failure !== undefined) {
+      finished?.(failure)
+      return
+    }
+    const [offset, page] = next
+    late.delete(offset)
+    underWay += 1
+    writeOut({ bytes: page, pages: [], start: offset, length: PAGE_BYTES }, 0)
+  }
 
   const settle = (error: Error | null) => {
     underWay -= 1
     failure ??= error ?? undefined
     if (finished === undefined) onRoom()
-    else if (underWay === 0) finished(failure)
+    else if (underWay === 0) conclude()
   }
 
   const writeOut = (full: Piece, done: number) => {
@@ -120,21 +134,28 @@ export const makeMemoryWriter = (fd: number, memoryBytes: number, onRoom: () => 
     return piece.pages[piece.length / PAGE_BYTES - 1] as Uint8Array
   }
 
+  const putLate = (offset: number, bytes: Buffer, at: number): Uint8Array => {
+    const page = Buffer.from(bytes.subarray(at, at + PAGE_BYTES))
+    late.set(offset, page)
+    return page
+  }
+
   return {
     sums,
     page: (offset, bytes, at) => {
-      sums[offset / PAGE_BYTES] = pageSum(put(offset, bytes, at))
+      const again = sums[offset / PAGE_BYTES] !== NO_PAGE || late.has(offset)
+      sums[offset / PAGE_BYTES] = pageSum(again ? putLate(offset, bytes, at) : put(offset, bytes, at))
     },
     zeroPage: (offset) => {
       // the file is empty: only a page that was told before has to be made zero
-      if (sums[offset / PAGE_BYTES] !== NO_PAGE) put(offset, zeros, 0)
+      if (sums[offset / PAGE_BYTES] !== NO_PAGE) putLate(offset, zeros, 0)
       sums[offset / PAGE_BYTES] = NO_PAGE
     },
     isFull: () => free.length === 0 && made >= PIECES && failure === undefined,
     finish: (done) => {
       send()
       finished = done
-      if (underWay === 0) done(failure)
+      if (underWay === 0) conclude()
     }
   }
 }
