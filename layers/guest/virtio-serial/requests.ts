@@ -145,14 +145,24 @@ export const makeRequests = (
         )
       }).pipe(oneFreeze.withPermits(1), bounded("freeze its program", leaseMs))
 
-    const thaw: GuestSession["thaw"] = Effect.gen(function* () {
+    /** Told twice it does no harm: after a lost connection it is told again, with the time of then. */
+    const tellThaw: Effect.Effect<void, string> = Effect.gen(function* () {
       const channel = yield* line.channel
       const hostTime = yield* Clock.currentTimeMillis
       yield* receipt(channel, { kind: "thaw", hostTime }, HostType.thaw).pipe(
-        Effect.mapError(plain),
-        Effect.flatMap(taken)
+        Effect.matchEffect({
+          onSuccess: taken,
+          onFailure: (failure) =>
+            failure.lost === undefined
+              ? Effect.fail(plain(failure))
+              : Effect.andThen(Effect.yieldNow, tellThaw)
+        })
       )
-    }).pipe(oneThaw.withPermits(1), bounded("thaw its program", ANSWER_MS))
+    })
+    const thaw: GuestSession["thaw"] = tellThaw.pipe(
+      oneThaw.withPermits(1),
+      bounded("thaw its program", ANSWER_MS)
+    )
 
     return { handOver, probe, usage, shutdown, freeze, thaw }
   })

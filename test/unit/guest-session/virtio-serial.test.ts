@@ -346,6 +346,49 @@ describe("a conversation over virtio-serial", () => {
     })
   )
 
+  it.live("asks for a freeze with its lease, and waits until the guest says that it is frozen", () =>
+    Effect.gen(function* () {
+      const [session, first] = yield* begin(yield* scriptedGuest)
+      const freeze = yield* Effect.forkChild(session.freeze(30_000), { startImmediately: true })
+      assert.deepStrictEqual(yield* first.next, { kind: "freeze", leaseMs: 30_000 })
+      assert.isUndefined(freeze.pollUnsafe())
+      first.send({ kind: "receipt", of: HostType.freeze, outcome: "taken" })
+      yield* Fiber.join(freeze)
+    })
+  )
+
+  it.live("says of a freeze that is refused, or that takes longer than its lease, that it failed", () =>
+    Effect.gen(function* () {
+      const [session, first] = yield* begin(yield* scriptedGuest)
+      const refused = yield* Effect.forkChild(Effect.flip(session.freeze(30_000)), { startImmediately: true })
+      yield* first.next
+      first.send({ kind: "receipt", of: HostType.freeze, outcome: "not-now" })
+      assert.include((yield* Fiber.join(refused)).message, "freeze its program: it cannot do that")
+      const late = yield* Effect.flip(session.freeze(50))
+      assert.include(late.message, "it said nothing in 50 ms")
+    })
+  )
+
+  it.live("thaws with the host's time as it is when the guest is told", () =>
+    Effect.gen(function* () {
+      const guest = yield* scriptedGuest
+      const [session, first] = yield* begin(guest, "frozen")
+      assert.strictEqual(session.phase, "frozen")
+      first.socket.destroy()
+      // asked while there is no connection: the time is not that of the question
+      const thaw = yield* Effect.forkChild(session.thaw, { startImmediately: true })
+      const second = yield* guest.accept
+      const asked = Date.now()
+      yield* Effect.sleep(100)
+      yield* second.greet("frozen")
+      const record = yield* second.next
+      assert.strictEqual(record.kind, "thaw")
+      assert.isAtLeast(record.kind === "thaw" ? record.hostTime : 0, asked + 90)
+      second.send({ kind: "receipt", of: HostType.thaw, outcome: "taken" })
+      yield* Fiber.join(thaw)
+    })
+  )
+
   it.live("reads to the end what a VMM had said before it ended", () =>
     Effect.gen(function* () {
       const guest = yield* scriptedGuest
