@@ -11,7 +11,7 @@ import { layerQemu } from "./hypervisor/qemu/layer.ts"
 import { layerSquashfsImages } from "./images/squashfs.ts"
 import { layerFileLogs } from "./logs/file.ts"
 import { layerUserNetwork } from "./network/user.ts"
-import { type HttpProxyOptions, layer as layerHttpProxy } from "./proxy/http/layer.ts"
+import { layerProxy, type ProxyOptions } from "./proxy/layer.ts"
 import { layerFileReporter } from "./reporter/file.ts"
 import { layerMetricsPage } from "./reporter/metrics.ts"
 import { settingsOf } from "./settings.ts"
@@ -60,11 +60,13 @@ const supported = (config: HostConfig) => {
   return first === undefined ? Effect.void : Effect.fail(first[1])
 }
 
-const proxyOptions = ({ proxy }: HostConfig): HttpProxyOptions => {
+const proxyOptions = ({ proxy }: HostConfig): ProxyOptions => {
   const http = proxy?.http
-  if (http === undefined) return {}
+  const raw = proxy?.raw && { address: proxy.raw.listen_address }
+  if (http === undefined) return { raw }
   const { concurrency, tls } = http
   return {
+    raw,
     listen: { address: http.listen_address, port: http.port },
     tls: tls && { certificate: tls.certificate, key: tls.key, clientCa: tls.client_ca?.certificate },
     concurrency: concurrency && { host: concurrency.host_concurrent, app: concurrency.app_concurrent }
@@ -92,7 +94,7 @@ export const layerLive = (config: HostConfig) => {
       : layerMetricsPage({ address: metrics.listen_address, port: metrics.port }),
     layerWatchedDocument({ path: paths.desired_state_file }),
     layerLinuxHostInfo({ stateDir }),
-    layerHttpProxy(proxyOptions(config)),
+    layerProxy(proxyOptions(config)),
     Layer.sync(HostSettings, () => settingsOf(config))
   )
   // The order is a promise: who does not hold the state directory has touched nothing.

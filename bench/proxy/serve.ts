@@ -1,6 +1,6 @@
 /** The proxy in a process of its own: `serve.ts <port> <hostname> <upstream port>`. Prints a line once it serves. */
 import { Effect, Layer } from "effect"
-import { layer } from "../../layers/proxy/http/layer.ts"
+import { layerProxy } from "../../layers/proxy/layer.ts"
 import { AppId } from "../../src/document/schema.ts"
 import { Proxy } from "../../src/services/Proxy.ts"
 
@@ -19,5 +19,7 @@ const route = Layer.effectDiscard(
 )
 
 Effect.runFork(
-  Layer.launch(route.pipe(Layer.provide(layer({ listen: { address: "127.0.0.1", port: Number(port) } }))))
+  Layer.launch(
+    route.pipe(Layer.provide(layerProxy({ listen: { address: "127.0.0.1", port: Number(port) } })))
+  )
 )

@@ -9,6 +9,17 @@ const remedies: Readonly<Record<string, string>> = {
   EADDRNOTAVAIL: "the machine has no such address"
 }
 
+/** The sentence for a port that cannot be listened on. `protocol`: empty, or its name and a space. */
+export const cannotListen = (
+  host: string,
+  port: number,
+  error: NodeJS.ErrnoException,
+  protocol = ""
+): string => {
+  const why = remedies[error.code ?? ""] ?? error.message
+  return `${host} ${protocol}port ${port} cannot be listened on: ${why}`
+}
+
 /**
  * Listens; gives the port, which the kernel chooses when `port` is 0. Fails with a sentence that names address and
  * port. `onError` hears what goes wrong with the listener later on.
@@ -20,10 +31,7 @@ export const listen = (
   onError: (error: Error) => void
 ): Effect.Effect<number, string> =>
   Effect.callback<number, string>((resume) => {
-    const refused = (error: NodeJS.ErrnoException) => {
-      const why = remedies[error.code ?? ""] ?? error.message
-      resume(Effect.fail(`${host} port ${port} cannot be listened on: ${why}`))
-    }
+    const refused = (error: NodeJS.ErrnoException) => resume(Effect.fail(cannotListen(host, port, error)))
     server.once("error", refused)
     server.listen({ host, port, backlog: BACKLOG }, () => {
       server.off("error", refused)

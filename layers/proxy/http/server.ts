@@ -12,6 +12,8 @@ import type {
   UnavailableTarget,
   UpTarget
 } from "../../../src/services/Proxy.ts"
+import type { RawContext } from "../raw/context.ts"
+import type { RawTimeouts } from "../raw/limits.ts"
 import type { Addressee } from "./admission.ts"
 import type { App } from "./app.ts"
 import { CallerConnection, type ListenerContext } from "./caller-connection.ts"
@@ -88,6 +90,18 @@ export class ProxyServer {
 
   removeRoute(appId: AppId): void {
     this.#routes.remove(appId)
+  }
+
+  /** What raw ports need of the proxy. */
+  rawContext(timeouts: RawTimeouts): RawContext {
+    return {
+      routes: this.#routes,
+      sweep: this.#sweep,
+      onDefect: this.#onDefect,
+      timeouts,
+      open: this.#connections,
+      udpSessions: 0
+    }
   }
 
   traffic(): ProxyTraffic {

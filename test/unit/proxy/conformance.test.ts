@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import { layer } from "../../../layers/proxy/http/layer.ts"
+import { layerProxy } from "../../../layers/proxy/layer.ts"
 import {
   layerProxyMemory,
   type MemoryAnswer,
@@ -84,7 +84,7 @@ const live = Effect.sync((): ProxyHarness => {
     })
 
   return {
-    layer: layer({ listen: { address: "127.0.0.1", port: 0 }, timeouts: { heldProbe: 50, sweep: 20 } }),
+    layer: layerProxy({ listen: { address: "127.0.0.1", port: 0 }, timeouts: { heldProbe: 50, sweep: 20 } }),
     target: (name) =>
       listenRaw(answerBy(name)).pipe(
         Effect.map(({ port }) => ({ kind: "up", host: "127.0.0.1", port }) as const)

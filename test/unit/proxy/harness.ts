@@ -1,8 +1,8 @@
 /** Both ends of the proxy as bare TCP connections, so that a test sees every byte. */
 import { createServer, type Socket, connect as tcpConnect } from "node:net"
 import { Context, Effect, Layer, type Scope } from "effect"
-import { type HttpProxyOptions, layer } from "../../../layers/proxy/http/layer.ts"
 import type { Timeouts } from "../../../layers/proxy/http/limits.ts"
+import { layerProxy, type ProxyOptions } from "../../../layers/proxy/layer.ts"
 import { AppId } from "../../../src/document/schema.ts"
 import { Proxy, type RouteTarget } from "../../../src/services/Proxy.ts"
 
@@ -162,10 +162,10 @@ export const listenRaw = (onConnection?: (talk: Talk, index: number) => void) =>
 export const appId = AppId.make("app-1")
 
 /** A proxy on a free port. */
-export const startProxy = (timeouts: Partial<Timeouts> = {}, options: HttpProxyOptions = {}) =>
+export const startProxy = (timeouts: Partial<Timeouts> = {}, options: ProxyOptions = {}) =>
   Effect.gen(function* () {
     const context = yield* Layer.build(
-      layer({ listen: { address: "127.0.0.1", port: 0 }, timeouts, ...options })
+      layerProxy({ listen: { address: "127.0.0.1", port: 0 }, timeouts, ...options })
     )
     const proxy = Context.get(context, Proxy)
     return { proxy, port: proxy.address?.port ?? 0 }

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Layer } from "effect"
-import { layer } from "../../../layers/proxy/http/layer.ts"
+import { layerProxy } from "../../../layers/proxy/layer.ts"
 import { Proxy } from "../../../src/services/Proxy.ts"
 import {
   appId,
@@ -37,7 +37,7 @@ describe("the proxy's port", () => {
     Effect.gen(function* () {
       const { port } = yield* heldPort
       const exit = yield* Effect.exit(
-        Effect.scoped(Layer.build(layer({ listen: { address: "127.0.0.1", port } })))
+        Effect.scoped(Layer.build(layerProxy({ listen: { address: "127.0.0.1", port } })))
       )
       assert.isTrue(Exit.isFailure(exit))
       assert.include(
@@ -70,7 +70,7 @@ describe("the proxy's port", () => {
     Effect.gen(function* () {
       const proxy = yield* Proxy
       assert.isUndefined(proxy.address)
-    }).pipe(Effect.provide(layer({})))
+    }).pipe(Effect.provide(layerProxy({})))
   )
 })
 

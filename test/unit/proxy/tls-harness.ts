@@ -4,8 +4,8 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { type ConnectionOptions, type TLSSocket, connect as tlsConnect } from "node:tls"
 import { Effect, Logger, type Scope } from "effect"
-import type { HttpProxyOptions } from "../../../layers/proxy/http/layer.ts"
 import type { Timeouts } from "../../../layers/proxy/http/limits.ts"
+import type { ProxyOptions } from "../../../layers/proxy/layer.ts"
 import { type Authority, type Issued, makeAuthority, makeCertificate } from "./certificates.ts"
 import { appId, listenRaw, startProxy, Talk } from "./harness.ts"
 
@@ -28,7 +28,7 @@ export const stored = (issued: Issued) =>
 
 export interface SecureOptions {
   readonly timeouts?: Partial<Timeouts>
-  readonly options?: HttpProxyOptions
+  readonly options?: ProxyOptions
   /** Whose clients get through. */
   readonly clients?: Authority
 }

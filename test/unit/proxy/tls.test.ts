@@ -2,7 +2,7 @@ import { writeFileSync } from "node:fs"
 import { createSecureContext } from "node:tls"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Layer, Scope } from "effect"
-import { layer } from "../../../layers/proxy/http/layer.ts"
+import { layerProxy } from "../../../layers/proxy/layer.ts"
 import { ProxyError } from "../../../src/services/Proxy.ts"
 import { makeAuthority, makeCertificate } from "./certificates.ts"
 import { dial, eventually, openRequests, startProxy, writeUntilStuck } from "./harness.ts"
@@ -351,7 +351,7 @@ describe("a certificate that cannot be used", () => {
         files[replaced] = `${path}/replaced.pem`
         if (text !== undefined) writeFileSync(files[replaced], text)
         const error = yield* Effect.flip(
-          Layer.build(layer({ listen: { address: "127.0.0.1", port: 0 }, tls: files }))
+          Layer.build(layerProxy({ listen: { address: "127.0.0.1", port: 0 }, tls: files }))
         )
         assert.instanceOf(error, ProxyError)
         assert.match(error.message, says)

@@ -1,29 +1,34 @@
 /**
  * `Proxy` over `node:net`, on one thread. What requests pass through lies outside Effect, because it costs less than a
- * fiber would: the files beside this one say so. Here is what the rest of the program sees of it.
+ * fiber would: the files in `http` and `raw` say so. Here is what the rest of the program sees of it.
  */
 import { Effect, FiberSet, Layer, Schedule, Semaphore } from "effect"
-import { Proxy, ProxyError, type UnavailableTarget } from "../../../src/services/Proxy.ts"
-import { defaultTimeouts, type Timeouts } from "./limits.ts"
-import { close, listen } from "./listen.ts"
-import { OwnPorts } from "./own-ports.ts"
-import type { Concurrency } from "./routes.ts"
-import { ProxyServer, type ServerOptions } from "./server.ts"
-import { readCredentials, type TlsFiles } from "./tls/credentials.ts"
-import { renewing, warnIfExpired } from "./tls/renewal.ts"
+import { Proxy, ProxyError, type UnavailableTarget } from "../../src/services/Proxy.ts"
+import { defaultTimeouts, type Timeouts } from "./http/limits.ts"
+import { close, listen } from "./http/listen.ts"
+import { OwnPorts } from "./http/own-ports.ts"
+import type { Concurrency } from "./http/routes.ts"
+import { ProxyServer, type ServerOptions } from "./http/server.ts"
+import { readCredentials, type TlsFiles } from "./http/tls/credentials.ts"
+import { renewing, warnIfExpired } from "./http/tls/renewal.ts"
+import { defaultRawTimeouts, type RawTimeouts } from "./raw/limits.ts"
+import { RawPorts } from "./raw/ports.ts"
 
-export interface HttpProxyOptions {
+export interface ProxyOptions {
   /** Where hostnames are served; port 0 takes a free one. Absent on a host that serves none: apps then have their own ports only. */
   readonly listen?: { readonly address: string; readonly port: number }
   /** Hostnames are served under TLS. Without it they are in plain HTTP. */
   readonly tls?: TlsFiles | undefined
   /** Without it as many requests may be open as come. */
   readonly concurrency?: Concurrency | undefined
+  /** Where raw ports listen. Without it there are none, whatever a route says. */
+  readonly raw?: { readonly address: string } | undefined
   readonly timeouts?: Partial<Timeouts>
+  readonly rawTimeouts?: Partial<RawTimeouts>
 }
 
 /** The proxy listens while the layer's scope is open; closing it closes every connection at once. */
-export const layer = (options: HttpProxyOptions): Layer.Layer<Proxy, ProxyError> =>
+export const layerProxy = (options: ProxyOptions): Layer.Layer<Proxy, ProxyError> =>
   Layer.effect(Proxy, make(options))
 
 /** Strangers may be able to cause an error as often as they like: each kind is said once in this time. */
@@ -48,7 +53,7 @@ const makeRunWake = Effect.gen(function* () {
   return runWake
 })
 
-const make = Effect.fnUntraced(function* (options: HttpProxyOptions) {
+const make = Effect.fnUntraced(function* (options: ProxyOptions) {
   const services = yield* Effect.context<never>()
   const fork = Effect.runForkWith(services)
   const say = (what: string) => {
@@ -83,23 +88,50 @@ const make = Effect.fnUntraced(function* (options: HttpProxyOptions) {
     Effect.sync(() => new OwnPorts((app) => server.appListener(app), onListenerError)),
     (ports) => ports.closeAll
   )
+  const rawPorts = yield* openRawPorts(server, options, onListenerError)
   const oneAtATime = (yield* Semaphore.make(1)).withPermits(1)
-  yield* oneAtATime(ownPorts.retry).pipe(Effect.repeat(RETRY), Effect.forkScoped)
+  yield* oneAtATime(Effect.andThen(ownPorts.retry, rawPorts?.retry ?? Effect.void)).pipe(
+    Effect.repeat(RETRY),
+    Effect.forkScoped
+  )
 
   return Proxy.of({
     setRoute: (route) =>
-      oneAtATime(Effect.suspend(() => ownPorts.set(server.setRoute(route), route.hostPort))),
+      oneAtATime(
+        Effect.suspend(() => {
+          const app = server.setRoute(route)
+          return Effect.andThen(
+            ownPorts.set(app, route.hostPort),
+            rawPorts?.set(app, route.rawPorts ?? []) ?? Effect.void
+          )
+        })
+      ),
     removeRoute: (appId) =>
       oneAtATime(
         Effect.suspend(() => {
           server.removeRoute(appId)
-          return ownPorts.remove(appId)
+          return Effect.andThen(ownPorts.remove(appId), rawPorts?.remove(appId) ?? Effect.void)
         })
       ),
     traffic: Effect.sync(() => server.traffic()),
     address
   })
 })
+
+const openRawPorts = (
+  server: ProxyServer,
+  { raw, rawTimeouts }: ProxyOptions,
+  onError: (error: Error) => void
+) =>
+  raw === undefined
+    ? Effect.undefined
+    : Effect.acquireRelease(
+        Effect.sync(() => {
+          const context = server.rawContext({ ...defaultRawTimeouts, ...rawTimeouts })
+          return new RawPorts(raw.address, context, onError)
+        }),
+        (ports) => ports.closeAll
+      )
 
 const openHostnames = (
   server: ProxyServer,

@@ -1,0 +1,16 @@
+/** What all raw ports share. */
+import type { Routes } from "../http/routes.ts"
+import type { Sweep } from "../http/sweep.ts"
+import type { OnDefect } from "../http/wire.ts"
+import type { RawTimeouts } from "./limits.ts"
+
+export interface RawContext {
+  readonly routes: Routes
+  readonly sweep: Sweep
+  readonly onDefect: OnDefect
+  readonly timeouts: RawTimeouts
+  /** Whatever must be closed when the proxy ends. */
+  readonly open: Set<{ destroy: () => void }>
+  /** Sessions of UDP that there are. */
+  udpSessions: number
+}
