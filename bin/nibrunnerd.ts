@@ -2,23 +2,29 @@
 import "effect/schema/SchemaJITCompiler/enable"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
-import { Cause, Effect, Exit, Layer, Logger, References, Runtime, Schema } from "effect"
+import { Cause, Effect, Exit, Layer, Logger, References, Runtime } from "effect"
 import { CliConfig, Command, GlobalFlag } from "effect/cli"
 import packageManifest from "../package.json" with { type: "json" }
-import type { RunHost } from "../src/cli/daemon.ts"
+import { saidBy } from "../src/cli/failure.ts"
 import { jsonLines, logLevel } from "../src/cli/log.ts"
 import { nibrunnerd } from "../src/cli/main.ts"
+import { layerUsage } from "../src/cli/usage.ts"
+import type { HostConfig } from "../src/config/schema.ts"
 
-// Loaded when the host is to run: the other commands start without it.
-const runHost = ((config) =>
-  Effect.promise(() => import("./daemon.ts")).pipe(
-    Effect.flatMap(({ runDaemon }) => runDaemon(config))
-  )) satisfies RunHost<unknown, unknown>
-
-/** The call's words are wrong; the command line has said so already. */
-class WrongUsage extends Schema.TaggedError<WrongUsage>()("WrongUsage", {}) {
-  override readonly [Runtime.errorExitCode] = 2
-  override readonly [Runtime.errorReported] = false
+// Each is loaded when a command takes it: the others start without it.
+const host = {
+  run: (config: HostConfig) =>
+    Effect.promise(() => import("./daemon.ts")).pipe(Effect.flatMap(({ runDaemon }) => runDaemon(config))),
+  view: (config: HostConfig) =>
+    Effect.promise(() => import("../layers/view/host.ts")).pipe(
+      Effect.map(({ layerHostView }) => layerHostView(config)),
+      Layer.unwrap
+    ),
+  logs: (config: HostConfig) =>
+    Effect.promise(() => import("../layers/logs/read.ts")).pipe(
+      Effect.map(({ layerFileLogReader }) => layerFileLogReader({ stateDir: config.paths.state_dir })),
+      Layer.unwrap
+    )
 }
 
 const logging = Layer.unwrap(
@@ -27,7 +33,7 @@ const logging = Layer.unwrap(
   )
 )
 
-/** A daemon that was told to end has succeeded. */
+/** A command that was told to end has succeeded. */
 const teardown: Runtime.Teardown = (exit, onExit) =>
   Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause)
     ? onExit(0)
@@ -43,11 +49,16 @@ for (const signal of ["SIGTERM", "SIGINT"] as const) {
   })
 }
 
-Command.run(nibrunnerd(runHost), { version: packageManifest.version }).pipe(
-  Effect.catchTag("ShowHelp", (help) =>
-    help.errors.length > 0 ? Effect.fail(new WrongUsage()) : Effect.void
-  ),
+// Who reads from us may have read enough, as `head` does.
+process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+  if (error.code === "EPIPE") process.exit(0)
+  throw error
+})
+
+Command.run(nibrunnerd(host), { version: packageManifest.version }).pipe(
+  saidBy("nibrunnerd"),
   Effect.provide(logging),
+  Effect.provide(layerUsage),
   Effect.provide(
     CliConfig.layer({ builtIns: [GlobalFlag.Help, GlobalFlag.Version, GlobalFlag.Completions] })
   ),

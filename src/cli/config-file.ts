@@ -1,6 +1,5 @@
 /** Finding and reading this host's `config.toml`. */
 import { Config, Effect, FileSystem, Result, Schema } from "effect"
-import { decodeConfig } from "../config/decode.ts"
 
 /** Where the configuration lies unless `NIBRUNNER_CONFIG` says otherwise. */
 export const DEFAULT_CONFIG_FILE = "/etc/nibrunner/config.toml"
@@ -15,6 +14,20 @@ export class ConfigUnreadable extends Schema.TaggedError<ConfigUnreadable>()("Co
   }
 }
 
+/** The configuration is not what a host can be. */
+export class ConfigNotValid extends Schema.TaggedError<ConfigNotValid>()("ConfigNotValid", {
+  file: Schema.String,
+  /** The first problem, with its place. */
+  problem: Schema.String,
+  problems: Schema.Int
+}) {
+  override get message() {
+    const more = this.problems - 1
+    const rest = more === 0 ? "" : `, and ${more} more problem${more === 1 ? "" : "s"}`
+    return `the configuration is refused: ${this.problem}${rest}. nibrunnerd check ${this.file} shows ${more === 0 ? "its line" : "them all"}`
+  }
+}
+
 /** The configuration's path: `NIBRUNNER_CONFIG` when it is set and not blank, else the default. */
 export const configFile = Config.String("NIBRUNNER_CONFIG").pipe(
   Config.withDefault(""),
@@ -22,7 +35,7 @@ export const configFile = Config.String("NIBRUNNER_CONFIG").pipe(
   Effect.orDie
 )
 
-/** Reads this host's configuration, or refuses it with all its problems. */
+/** Reads this host's configuration, or refuses it by its first problem. */
 export const readConfig = Effect.gen(function* () {
   const file = yield* configFile
   const files = yield* FileSystem.FileSystem
@@ -35,6 +48,15 @@ export const readConfig = Effect.gen(function* () {
         })
     )
   )
+  // Loaded where it is needed: most commands read no configuration.
+  const { decodeConfig } = yield* Effect.promise(() => import("../config/decode.ts"))
   const decoded = decodeConfig(text, file)
-  return Result.isSuccess(decoded) ? { file, config: decoded.success } : yield* Effect.fail(decoded.failure)
+  if (Result.isSuccess(decoded)) return { file, config: decoded.success }
+  const { issues } = decoded.failure
+  const first = issues[0]
+  return yield* new ConfigNotValid({
+    file,
+    problem: first === undefined ? file : `${file}:${first.line}:${first.column}: ${first.message}`,
+    problems: issues.length
+  })
 })

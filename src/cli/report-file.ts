@@ -1,0 +1,44 @@
+/** Reading `reported.json` as the daemon has written it. */
+import { Effect, FileSystem, Result, Schema } from "effect"
+import { HostReport } from "../report/schema.ts"
+
+/** There is no report, or it is none. */
+export class ReportUnreadable extends Schema.TaggedError<ReportUnreadable>()("ReportUnreadable", {
+  path: Schema.String,
+  reason: Schema.String
+}) {
+  override get message() {
+    return `the report ${this.path} cannot be read: ${this.reason}`
+  }
+}
+
+const decode = Schema.decodeUnknownResult(HostReport)
+
+/** Where the daemon of this configuration reports. */
+export const reportFile = (stateDir: string): string => `${stateDir}/reported.json`
+
+/** Fails with the sentence for who asked. */
+export const readReport = Effect.fnUntraced(function* (path: string) {
+  const files = yield* FileSystem.FileSystem
+  const unreadable = (reason: string) => new ReportUnreadable({ path, reason })
+  const text = yield* files
+    .readFileString(path)
+    .pipe(
+      Effect.mapError((error) =>
+        unreadable(
+          error.reason._tag === "NotFound"
+            ? "there is no such file. Has the daemon run on this host?"
+            : error.message
+        )
+      )
+    )
+  const value = yield* Effect.try({
+    try: (): unknown => JSON.parse(text),
+    // The parser's own message quotes the text.
+    catch: () => unreadable("it is not JSON")
+  })
+  const report = decode(value)
+  return Result.isSuccess(report)
+    ? { text, report: report.success }
+    : yield* unreadable("it is none that this version of nibrunnerd knows")
+})

@@ -1,0 +1,90 @@
+/** Reads a document and the host's notes, foresees, and prints. */
+import { Console, Effect, FileSystem, Option, Result, Schema } from "effect"
+import { TerminalCapabilities } from "effect/cli"
+import { decodeDocument } from "../document/decode.ts"
+import type { HostDesiredState } from "../document/schema.ts"
+import { foresee, type HostNow } from "../foresight/foresee.ts"
+import { HostView } from "../services/HostView.ts"
+import { verdictJson, verdictListing } from "./check.ts"
+import { Failed } from "./failure.ts"
+import { safeJson } from "./json.ts"
+import { coloured, plain } from "./paint.ts"
+import { type Plan, planJson, renderPlan } from "./plan-text.ts"
+import { judge } from "./verdict.ts"
+
+/** There is no document to plan with. */
+export class DocumentUnreadable extends Schema.TaggedError<DocumentUnreadable>()("DocumentUnreadable", {
+  file: Schema.String,
+  reason: Schema.String
+}) {
+  override get message() {
+    return `the document ${this.file} cannot be read: ${this.reason}`
+  }
+}
+
+const decoded = (text: string): HostDesiredState | undefined =>
+  Option.getOrUndefined(Result.getSuccess(decodeDocument(new TextEncoder().encode(text))))
+
+/** The host as it stands; a host on which no daemon has run is empty. */
+const hostNow = Effect.gen(function* () {
+  const view = yield* HostView
+  const notes = Option.getOrUndefined(yield* view.notes)
+  const inForce = Option.getOrUndefined(Option.flatten(Option.fromNullishOr(notes?.document)))
+  const records = notes?.apps ?? []
+  const running = yield* Effect.filter(records, ({ machine }) =>
+    machine === undefined ? Effect.succeed(false) : view.runs(machine)
+  )
+  const host: HostNow = {
+    now: yield* Effect.clockWith((clock) => clock.currentTimeMillis),
+    document: inForce === undefined ? undefined : decoded(inForce.text),
+    records,
+    volumes: notes?.volumes ?? [],
+    up: new Set(running.map(({ appId }) => appId)),
+    limits: view.limits,
+    maxApps: view.maxApps
+  }
+  return { host, inForce, isNew: notes === undefined }
+})
+
+/** The document is refused, as `nibrunnerd check` would refuse it. */
+const refuse = Effect.fnUntraced(function* (file: string, bytes: Uint8Array, json: boolean) {
+  const verdict = yield* judge(file, bytes, "desired")
+  yield* Console.log(json ? safeJson(verdictJson(file, verdict)) : verdictListing(file, verdict))
+  return yield* new Failed()
+})
+
+/** Prints what this host would do with the document in the file. */
+export const showPlan = Effect.fnUntraced(function* (file: string, json: boolean) {
+  const files = yield* FileSystem.FileSystem
+  const bytes = yield* files.readFile(file).pipe(
+    Effect.mapError(
+      (error) =>
+        new DocumentUnreadable({
+          file,
+          reason: error.reason._tag === "NotFound" ? "there is no such file" : error.message
+        })
+    )
+  )
+  const document = decodeDocument(bytes)
+  if (Result.isFailure(document)) return yield* refuse(file, bytes, json)
+  const { host, inForce, isNew } = yield* hostNow
+  const plan: Plan = {
+    file,
+    hostId: document.success.hostId,
+    revision: document.success.revision,
+    inForce:
+      inForce === undefined
+        ? undefined
+        : {
+            hostId: inForce.hostId,
+            digest: inForce.digest,
+            revision: host.document?.revision,
+            same: inForce.text === new TextDecoder().decode(bytes)
+          },
+    isNew,
+    apps: foresee(host, document.success)
+  }
+  const { canColor } = yield* TerminalCapabilities.TerminalCapabilities
+  const paint = canColor ? coloured : plain
+  return yield* Console.log(json ? safeJson(planJson(plan)) : renderPlan(plan, paint).join("\n"))
+})

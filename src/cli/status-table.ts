@@ -1,0 +1,162 @@
+/** A report as lines for a person. Pure. */
+import type { HostReport, InstanceReport, InstanceState } from "../report/schema.ts"
+import type { Colour, Paint } from "./paint.ts"
+import { printable } from "./printable.ts"
+import { type Column, cut, table } from "./table.ts"
+import { bytes, counted, duration } from "./units.ts"
+
+export interface StatusOptions {
+  readonly report: HostReport
+  /** The hostnames of each app; undefined where they cannot be told. */
+  readonly hostnames: ReadonlyMap<string, ReadonlyArray<string>> | undefined
+  /** ms since 1970. */
+  readonly now: number
+  readonly paint: Paint
+  /** Columns of the terminal; undefined when nothing is to be cut. */
+  readonly width: number | undefined
+}
+
+/** The daemon reports once a minute at least. */
+const STALE_MS = 150_000
+
+const NOTHING = "-"
+
+/** A text of somebody else's in a cell. */
+const cell = (text: string): string => printable(text).replaceAll("\t", " ")
+
+const colours: Record<InstanceState, Colour> = {
+  running: "green",
+  pending: "yellow",
+  starting: "yellow",
+  stopping: "yellow",
+  unhealthy: "red",
+  failed: "red",
+  idle: "dim",
+  stopped: "dim"
+}
+
+/** Since when the app is in its state, where the report tells. */
+const since = (instance: InstanceReport): string | undefined => {
+  switch (instance.state) {
+    case "stopped":
+      return instance.convergedAt
+    case "running":
+    case "unhealthy":
+    case "starting":
+    case "stopping":
+      return instance.startedAt
+    default:
+      return undefined
+  }
+}
+
+const instanceColumns = ({ hostnames, now }: StatusOptions): ReadonlyArray<Column<InstanceReport>> => [
+  { title: "APP", of: ({ appId }) => appId, yields: { order: 2, least: 8 } },
+  { title: "STATE", of: ({ state }) => state, colour: ({ state }) => colours[state] },
+  {
+    title: "SINCE",
+    of: (instance) => {
+      const at = since(instance)
+      return at === undefined ? NOTHING : duration(now - Date.parse(at))
+    }
+  },
+  {
+    title: "MEMORY",
+    right: true,
+    of: ({ compute }) => (compute === undefined ? NOTHING : bytes(compute.memoryUsedBytes))
+  },
+  {
+    title: "RESTARTS",
+    right: true,
+    of: ({ restartCount }) => String(restartCount),
+    colour: ({ restartCount }) => (restartCount > 0 ? "yellow" : undefined)
+  },
+  {
+    title: "HOSTNAMES",
+    of: ({ appId }) => cell(hostnames?.get(appId)?.join(" ") || NOTHING),
+    yields: { order: 0, least: 12 }
+  },
+  {
+    title: "MESSAGE",
+    of: ({ message }) => cell(message ?? ""),
+    yields: { order: 1, least: 12 }
+  }
+]
+
+interface Thing {
+  readonly kind: string
+  readonly id: string
+  readonly state: string
+  readonly message: string
+}
+
+/** Of volumes, checkpoints and exports only what is not as it should be, or is still under way. */
+const things = ({ checkpoints, exports, volumes }: HostReport): ReadonlyArray<Thing> => {
+  const all: ReadonlyArray<Thing> = [
+    ...volumes.map(({ message, state, volumeId }) => ({
+      kind: "volume",
+      id: volumeId,
+      state,
+      message: message ?? ""
+    })),
+    ...checkpoints.map(({ checkpointId, message, state }) => ({
+      kind: "checkpoint",
+      id: checkpointId,
+      state,
+      message: message ?? ""
+    })),
+    ...exports.map(({ exportId, message, state }) => ({
+      kind: "export",
+      id: exportId,
+      state,
+      message: message ?? ""
+    }))
+  ]
+  return all.filter(({ message, state }) => state !== "ready" || message !== "")
+}
+
+const thingColumns: ReadonlyArray<Column<Thing>> = [
+  { title: "KIND", of: ({ kind }) => kind },
+  { title: "ID", of: ({ id }) => id, yields: { order: 1, least: 8 } },
+  {
+    title: "STATE",
+    of: ({ state }) => state,
+    colour: ({ state }) => (state === "failed" ? "red" : state === "ready" ? undefined : "dim")
+  },
+  { title: "MESSAGE", of: ({ message }) => cell(message), yields: { order: 0, least: 12 } }
+]
+
+/** `3 apps: 2 running, 1 failed`, in the order of the states. */
+const counts = (instances: ReadonlyArray<InstanceReport>): string => {
+  if (instances.length === 0) return "no apps"
+  const states = (Object.keys(colours) as ReadonlyArray<InstanceState>).flatMap((state) => {
+    const count = instances.filter((instance) => instance.state === state).length
+    return count === 0 ? [] : [`${count} ${state}`]
+  })
+  return `${counted(instances.length, "app")}: ${states.join(", ")}`
+}
+
+/** The report as lines, none longer than the terminal. */
+export const renderStatus = (options: StatusOptions): ReadonlyArray<string> => {
+  const { now, paint, report, width } = options
+  const fitted = (text: string) => (width === undefined ? text : cut(text, width))
+  const age = now - Date.parse(report.reportedAt)
+  const head = fitted(
+    cell(
+      `host ${report.hostId} is ${report.state}; ${counts(report.instances)}; reported ${duration(age)} ago`
+    )
+  )
+  const warnings = [
+    ...(age > STALE_MS ? ["the report is old: the daemon does not seem to run"] : []),
+    ...(report.message === null ? [] : [cell(report.message)])
+  ]
+  const others = things(report)
+  return [
+    head,
+    ...warnings.map((text) => paint("red", fitted(text))),
+    ...(report.instances.length === 0
+      ? []
+      : ["", ...table(instanceColumns(options), report.instances, paint, width)]),
+    ...(others.length === 0 ? [] : ["", ...table(thingColumns, others, paint, width)])
+  ]
+}
