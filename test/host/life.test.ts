@@ -200,7 +200,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app on a real micro
         yield* request(host, "app-1", "/write?path=note&body=kept")
         yield* request(host, "app-2", "/remember")
         const victim = vmmsOf(host).find((pid) =>
-          readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(join(host.runtime, "vm/0/"))
+          readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(join(host.runtime, `vm/${slotOf(hostPort)}/`))
         )
         assert.isDefined(victim)
         process.kill(victim ?? 0, "SIGKILL")
@@ -240,5 +240,8 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app on a real micro
     })
   )
 })
+
+/** Source: the slot arithmetic, `21000 + 8n`. */
+const slotOf = (hostPort: number | undefined): number => ((hostPort ?? 0) - 21_000) / 8
 
 const digestOf = (path: string): string => createHash("sha256").update(readFileSync(path)).digest("hex")
