@@ -434,14 +434,14 @@ describe("a host that misbehaves", () => {
 
   it("may not read: the program goes on, and what was lost is counted to the byte", async () => {
     const bytes = 3_000_000
+    const listen = `perl -e 'use IO::Socket::INET; $s = IO::Socket::INET->new(Listen => 5, LocalPort => 3000); 1 while $s->accept'`
     const machine = boot()
     const conversation = await machine.greet()
     conversation.acknowledges = false
-    await conversation.boot(
-      shell(`head -c ${bytes} /dev/zero; echo; echo done > /tmp/done; echo finished >&2; sleep 1000`)
-    )
+    await conversation.boot(shell(`head -c ${bytes} /dev/zero; echo; echo finished >&2; exec ${listen}`))
     await conversation.event("started")
     // Nothing is acknowledged, so the ring fills and the program's last line waits behind the gap.
+    while ((await conversation.probe(3000)) !== "accepted") await Promise.resolve()
     conversation.close()
     const next = await machine.greet()
     let received = 0
