@@ -9,10 +9,14 @@ const SLOW_PART = "node:crypto"
  */
 const lazyBuiltins: Plugin = {
   name: "lazy-builtins",
-  resolveId: (id) => (id.startsWith("node:") ? { id: `\0${id}`, moduleSideEffects: false } : null),
+  // Each importer has a part of its own of the slow one, so that none loads what another takes of it.
+  resolveId: (id, importer = "") =>
+    id.startsWith("node:")
+      ? { id: `\0${id}${id === SLOW_PART ? `?${importer}` : ""}`, moduleSideEffects: false }
+      : null,
   load: (id) => {
     if (!id.startsWith("\0node:")) return null
-    const name = id.slice(1)
+    const [name = ""] = id.slice(1).split("?")
     const part = `process.getBuiltinModule(${JSON.stringify(name)})`
     const exports = Object.entries(process.getBuiltinModule(name) ?? {}).flatMap(([key, value]) => {
       if (key === "default" || !/^[A-Za-z_$][\w$]*$/u.test(key)) return []
