@@ -1,20 +1,21 @@
 /**
- * The least that a change costs: read the document, hash it, parse it, write a report of the same size. Told a file
- * over IPC, it answers with the CPU time.
+ * The least that a changed document costs somebody: a script that reads it, hashes it, parses it, and writes a report
+ * of the same size. Prints its CPU time in ms: that of the work alone, and with Node's own start.
+ *
+ *     node baseline.mjs DOCUMENT REPORT REPORT_BYTES
  */
 import { createHash } from "node:crypto"
 import { readFileSync, renameSync, writeFileSync } from "node:fs"
 
-const folder = process.argv[2]
-
-process.on("message", ({ file, reportBytes }) => {
-  const report = "x".repeat(reportBytes)
-  const before = process.cpuUsage()
-  const bytes = readFileSync(file)
-  createHash("sha256").update(bytes).digest("hex")
-  const document = JSON.parse(bytes.toString("utf8"))
-  writeFileSync(`${folder}/report.new`, report)
-  renameSync(`${folder}/report.new`, `${folder}/report`)
-  const { user, system } = process.cpuUsage(before)
-  process.send?.({ cpuMs: (user + system) / 1000, apps: document.instances.length })
-})
+const [document = "", report = "", reportBytes = "0"] = process.argv.slice(2)
+const text = "x".repeat(Number(reportBytes))
+const before = process.cpuUsage()
+const bytes = readFileSync(document)
+const digest = createHash("sha256").update(bytes).digest("hex")
+const { instances } = JSON.parse(bytes.toString("utf8"))
+writeFileSync(`${report}.new`, text)
+renameSync(`${report}.new`, report)
+const work = process.cpuUsage(before)
+const all = process.cpuUsage()
+const ms = (/** @type {NodeJS.CpuUsage} */ { user, system }) => (user + system) / 1000
+console.log(JSON.stringify({ workMs: ms(work), allMs: ms(all), digest, apps: instances.length }))

@@ -207,6 +207,12 @@ export interface FakeHost {
   }
 }
 
+/** The slot whose guests are reached at 127.201.x.y: the inverse of `slotAddresses(slot).loopback`. */
+const slotOfLoopback = (address: string): number => {
+  const [, , high = 0, low = 0] = address.split(".").map(Number)
+  return (high * 256 + low - 2) / 4
+}
+
 /** What `process.hostBootId` of the fake's records is. */
 export const FAKE_HOST_BOOT_ID = "6e1b5e9a-0000-4000-8000-000000000000"
 
@@ -233,6 +239,8 @@ export const makeFakeHost: Effect.Effect<FakeHost, never, Scope.Scope> = Effect.
   const httpAnswers = new Map<string, ProbeResult>()
   const usageAnswers = new Map<string, Partial<GuestUsage>>()
   const machines: Array<FakeMachine> = []
+  /** The same microVMs by slot: a test of a full host asks for them often. */
+  const bySlot = new Map<number, FakeMachine>()
   const links = new Map<number, ReadonlyArray<number>>()
   const snapshots = new Map<string, FakeSnapshot>()
   let nextPid = 1000
@@ -307,12 +315,13 @@ export const makeFakeHost: Effect.Effect<FakeHost, never, Scope.Scope> = Effect.
       const index = machines.indexOf(machine)
       if (index < 0) return
       machines.splice(index, 1)
+      bySlot.delete(machine.spec.slot)
       machine.listening = false
       yield* Deferred.succeed(machine.ended, exit)
       if (machine.session !== undefined) yield* Queue.end(machine.session)
     })
 
-  const runs = (machine: FakeMachine) => machines.includes(machine)
+  const runs = (machine: FakeMachine) => bySlot.get(machine.spec.slot) === machine
 
   const live = (machine: FakeMachine) =>
     background(
@@ -329,7 +338,7 @@ export const makeFakeHost: Effect.Effect<FakeHost, never, Scope.Scope> = Effect.
 
   const start = (spec: MachineSpec, sleeper?: FakeMachine) =>
     Effect.gen(function* () {
-      const holder = machines.find((machine) => machine.spec.slot === spec.slot)
+      const holder = bySlot.get(spec.slot)
       if (holder !== undefined) {
         return yield* Effect.die(new Error(`slot ${spec.slot} is held by a microVM of ${holder.spec.appId}`))
       }
@@ -359,6 +368,7 @@ export const makeFakeHost: Effect.Effect<FakeHost, never, Scope.Scope> = Effect.
         session: undefined
       }
       machines.push(machine)
+      bySlot.set(spec.slot, machine)
       const after = sleeper === undefined ? machine.script.helloAfterMs : 0
       if (after === 0) yield* Deferred.succeed(machine.hello, undefined)
       else if (after !== "never") {
@@ -412,7 +422,7 @@ export const makeFakeHost: Effect.Effect<FakeHost, never, Scope.Scope> = Effect.
       live,
       emit,
       background,
-      byReach: (host) => machines.find((machine) => slotAddresses(machine.spec.slot).loopback === host),
+      byReach: (host) => bySlot.get(slotOfLoopback(host)),
       portAnswers,
       httpAnswers,
       usageOf: (machine) =>
