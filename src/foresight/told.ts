@@ -1,7 +1,7 @@
 /** From a walk that is over to what is said of the app. Pure. */
 import type { DesiredInstance } from "../document/schema.ts"
 import { attemptsOf, outOfRestarts, wantsMachine } from "../reconcile/plan.ts"
-import type { VolumeRecord } from "../services/HostState.ts"
+import { volumeFailure, volumeMessage } from "../reconcile/status.ts"
 import type { Action, ActionKind, AppForesight } from "./actions.ts"
 import { keptUntilDeployed, takenUpAtOnce } from "./changes.ts"
 import type { HostNow } from "./foresee.ts"
@@ -47,31 +47,32 @@ const obstacles = (app: Walker, host: HostNow): ReadonlyArray<Action> => {
   }
 }
 
-const volumeNote = (app: Walker, record: VolumeRecord): string | undefined => {
-  const { volumeId, sizeBytes, state } = record
-  const { instance, volumes } = app.desired
-  if (state === "deleted") return undefined
-  const wanted = volumes.find((volume) => volume.volumeId === volumeId)
-  if (wanted === undefined) return `volume ${volumeId} is kept: the document does not name it`
-  if (wanted.desiredState === "absent") {
-    return instance?.volumeId === volumeId
-      ? `volume ${volumeId} is kept although it is marked absent: the instance still names it`
-      : undefined
-  }
-  const open = app.machineUp && app.record?.instance?.volumeId === volumeId
-  if (open && wanted.sizeBytes > sizeBytes)
-    return `volume ${volumeId} grows from ${sizeBytes} to ${wanted.sizeBytes} bytes when its microVM is next replaced or stopped`
-  if (open && wanted.sizeBytes < sizeBytes)
-    return `volume ${volumeId} keeps its ${sizeBytes} bytes: a volume never shrinks`
-  return instance === undefined || instance.volumeId === volumeId
-    ? undefined
-    : `volume ${volumeId} is in no use: the instance names ${instance.volumeId}`
-}
+/** Volumes that cannot be as the document asks. */
+const refusedVolumes = (app: Walker): ReadonlyArray<Action> =>
+  app.desired.volumes.flatMap((wanted): ReadonlyArray<Action> => {
+    const { volumeId } = wanted
+    const reason = volumeFailure(wanted, app.volumes.get(volumeId))
+    return reason === undefined ? [] : [{ kind: "refuse-volume", volumeId, reason }]
+  })
 
-const volumeNotes = (app: Walker): ReadonlyArray<string> =>
-  [...app.volumes.values()].flatMap(({ record }) =>
-    record === undefined ? [] : (volumeNote(app, record) ?? [])
+const volumeNotes = (app: Walker): ReadonlyArray<string> => {
+  const { appId, desired, machineUp, volumes } = app
+  const named = desired.volumes.flatMap((wanted) => {
+    const known = volumes.get(wanted.volumeId)
+    if (volumeFailure(wanted, known) !== undefined) return []
+    const attachment = machineUp ? true : undefined
+    const message = volumeMessage({ appId, desired, attachment }, wanted, known)
+    return message === undefined ? [] : [`volume ${wanted.volumeId}: ${message}`]
+  })
+  const unnamed = [...volumes.values()].flatMap(({ record }) =>
+    record === undefined ||
+    record.state === "deleted" ||
+    desired.volumes.some(({ volumeId }) => volumeId === record.volumeId)
+      ? []
+      : [`volume ${record.volumeId} is kept: the document does not name it`]
   )
+  return [...named, ...unnamed]
+}
 
 /** Of a microVM that runs on: what it does not take up. */
 const runsOnNotes = (app: Walker, instance: DesiredInstance): ReadonlyArray<string> => {
@@ -103,7 +104,7 @@ export const told = (app: Walker, before: DesiredInstance | undefined, host: Hos
   const runsOn = app.machineUp && !actions.some(({ kind }) => machineActions.has(kind))
   return {
     appId: app.appId,
-    actions: [...updates(app, before, actions), ...actions, ...obstacles(app, host)],
+    actions: [...updates(app, before, actions), ...actions, ...refusedVolumes(app), ...obstacles(app, host)],
     runs: app.machineUp,
     notes: [
       ...(instance === undefined

@@ -96,7 +96,6 @@ const provision = (app: Walker, { volume }: Extract<Step, { kind: "provision-vol
   if (decision.kind === "refuse") {
     const { operation, reason } = decision
     const { message } = new VolumeError({ volumeId, operation, reason })
-    app.actions.push({ kind: "refuse-volume", volumeId, reason: message })
     app.volumes.set(volumeId, {
       record: known,
       failure: { reason: message, retryAt: never, wanted: volume }

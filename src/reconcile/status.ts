@@ -144,7 +144,7 @@ export const instanceStatus = (
 }
 
 /** Why the volume is not as the document asks; a failure of what the document asked before is none. */
-const volumeFailure = (
+export const volumeFailure = (
   wanted: DesiredVolume | undefined,
   known: VolumeFacts | undefined
 ): string | undefined => {
@@ -168,22 +168,23 @@ const volumeState = (
   return wanted.desiredState === "absent" && state === undefined ? "deleted" : "pending"
 }
 
-const volumeMessage = (
-  model: AppModel,
+/** What is to be said of a volume. */
+export const volumeMessage = (
+  app: Pick<AppModel, "appId" | "desired"> & { readonly attachment: unknown },
   wanted: DesiredVolume | undefined,
   known: VolumeFacts | undefined
-) => {
+): string | undefined => {
   const failure = volumeFailure(wanted, known)
   if (failure !== undefined || wanted === undefined) return failure
-  const users = model.desired.instance
+  const users = app.desired.instance
   if (wanted.desiredState === "absent") {
     return users?.volumeId === wanted.volumeId
       ? `kept although it is marked absent: the instance of ${users.appId} still names it`
       : undefined
   }
   if (users !== undefined && users.volumeId !== wanted.volumeId)
-    return `not used: the instance of ${model.appId} names volume ${users.volumeId}`
-  return grows(wanted, known) && model.attachment !== undefined
+    return `not used: the instance of ${app.appId} names volume ${users.volumeId}`
+  return grows(wanted, known) && app.attachment !== undefined
     ? `grows from ${known?.record?.sizeBytes} to ${wanted.sizeBytes} bytes when its app boots next`
     : undefined
 }
