@@ -15,6 +15,7 @@ events { worker_connections 1024; }
 http {
   access_log off;
   default_type text/plain;
+  client_max_body_size 0;
   keepalive_requests 1000000000;
   keepalive_timeout 1h;
   client_body_temp_path ${folder}/body;
@@ -26,25 +27,62 @@ ${http}
 }
 `
 
-/** Answers every request with the same few bytes: the fastest server at hand. */
-export const answering = (port: number, body: string) => `
+/** Answers with the same few bytes, and under /large with a file: the fastest server at hand. */
+export const answering = (port: number, body: string, folder: string) => `
+  sendfile on;
   server {
     listen 127.0.0.1:${port};
     location / { return 200 "${body}"; }
+    location = /large { root ${folder}; }
   }
 `
 
+export interface Certificate {
+  readonly certificate: string
+  readonly key: string
+}
+
+export interface Forwarding {
+  readonly port: number
+  /** The same under TLS, with HTTP/2. */
+  readonly tlsPort: number
+  readonly upstreamPort: number
+  /** Requests for paths that begin with /upload go there. */
+  readonly uploadPort: number
+  /** Paths of PEM files. */
+  readonly tls: Certificate
+}
+
 /** Forwards every request, as our proxy does: connections kept on both sides, nothing buffered, the caller named. */
-export const forwarding = (port: number, upstreamPort: number) => `
+export const forwarding = ({ port, tlsPort, upstreamPort, uploadPort, tls }: Forwarding) => `
   upstream app {
     server 127.0.0.1:${upstreamPort};
     keepalive 128;
     keepalive_requests 1000000000;
   }
+  upstream uploads {
+    server 127.0.0.1:${uploadPort};
+    keepalive 128;
+    keepalive_requests 1000000000;
+  }
+  ssl_certificate ${tls.certificate};
+  ssl_certificate_key ${tls.key};
   server {
     listen 127.0.0.1:${port};
+    listen 127.0.0.1:${tlsPort} ssl http2;
+    http2_max_requests 1000000000;
     location / {
       proxy_pass http://app;
+      ${PASSING}
+    }
+    location /upload {
+      proxy_pass http://uploads;
+      ${PASSING}
+    }
+  }
+`
+
+const PASSING = `
       proxy_http_version 1.1;
       proxy_buffering off;
       proxy_request_buffering off;
@@ -53,15 +91,13 @@ export const forwarding = (port: number, upstreamPort: number) => `
       proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
       proxy_set_header X-Forwarded-Proto $scheme;
       proxy_set_header X-Forwarded-Host $http_host;
-    }
-  }
 `
 
 /** Starts an nginx with this `http` section; it ends with the scope. */
 export const startNginx = (folder: string, http: string) =>
   Effect.gen(function* () {
     yield* attempt("nginx cannot be set up", () => {
-      mkdirSync(folder)
+      mkdirSync(folder, { recursive: true })
       writeFileSync(join(folder, "nginx.conf"), configuration(folder, http))
     })
     yield* ChildProcess.make(
