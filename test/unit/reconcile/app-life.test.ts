@@ -649,3 +649,95 @@ describe("a daemon that ends", () => {
     })
   )
 })
+
+describe("a start that stands still", () => {
+  const steps = ["attach", "boot", "booted", "connect", "hand-over"] as const
+  const subjectOf = (step: (typeof steps)[number]) => (step === "attach" ? "slot 0" : "app-1")
+  const stopped = rawDocument({
+    volumes: [rawVolume("app-1")],
+    instances: [rawInstance("app-1", { desiredState: "stopped" })]
+  })
+
+  it.effect.each(steps)("at %s is given up when the document asks to stop, and leaves nothing", (step) =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      const gate = yield* Deferred.make<void>()
+      host.machine.next(step, subjectOf(step), { stallUntil: gate })
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.until(`it stands at ${step}`, () => host.machine.callsOf(step, subjectOf(step)).length > 0)
+      yield* host.put(stopped)
+      yield* host.untilState("app-1", "stopped")
+      assert.deepStrictEqual(host.machine.machines, [])
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual(host.machine.machines.length, 1)
+      yield* host.stop()
+    })
+  )
+
+  it.effect.each(steps)("at %s holds up no other app, and goes on when it can", (step) =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      const gate = yield* Deferred.make<void>()
+      host.machine.next(step, subjectOf(step), { stallUntil: gate })
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.until(`it stands at ${step}`, () => host.machine.callsOf(step, subjectOf(step)).length > 0)
+      yield* host.put(running("app-1", "app-2"))
+      yield* host.untilState("app-2", "running")
+      assert.notStrictEqual(host.instanceOf("app-1")?.state, "running")
+      yield* Deferred.succeed(gate, undefined)
+      yield* host.untilState("app-1", "running")
+      yield* host.stop()
+    })
+  )
+
+  it.effect.each(steps)(
+    "at %s ends with the daemon that is told to end, and the next one converges",
+    (step) =>
+      Effect.gen(function* () {
+        const host = yield* makeHost()
+        const gate = yield* Deferred.make<void>()
+        host.machine.next(step, subjectOf(step), { stallUntil: gate })
+        yield* host.start()
+        yield* host.put(running("app-1"))
+        yield* host.until(
+          `it stands at ${step}`,
+          () => host.machine.callsOf(step, subjectOf(step)).length > 0
+        )
+        yield* host.stop()
+        yield* host.start()
+        yield* host.untilState("app-1", "running")
+        assert.strictEqual(host.machine.machines.length, 1)
+        yield* host.stop()
+      })
+  )
+
+  it.effect.each(steps)("at %s and is interrupted by whoever runs it, is tried again", (step) =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      host.machine.next(step, subjectOf(step), { interrupt: true })
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual(host.machine.machines.length, 1)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("at its end is ended by force when the guest does not power off", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      host.machine.script("app-1", { shutdownAfterMs: "never" })
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      yield* host.put(stopped)
+      yield* host.untilState("app-1", "stopping")
+      yield* host.untilState("app-1", "stopped")
+      assert.deepStrictEqual(host.machine.machines, [])
+      yield* host.stop()
+    })
+  )
+})
