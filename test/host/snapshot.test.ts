@@ -215,7 +215,7 @@ describe("a microVM that sleeps", () => {
       const memory = statSync(join(place(directory).directory, "memory"))
       assert.strictEqual(memory.size, 512 * 2 ** 20)
       assert.isBelow(memory.blocks * 512, 110 * 2 ** 20)
-      assert.isAtMost(memory.blocks * 512, record.storedBytes + 2 ** 20)
+      assert.closeTo(memory.blocks * 512, record.storedBytes, 2 ** 20)
     }))
 
   test("is found by the next daemon as it was, or runs on, wherever the sleep was when its daemon was killed", (directory) =>

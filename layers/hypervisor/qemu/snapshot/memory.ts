@@ -58,6 +58,8 @@ const makePiece = (): Piece => {
 /** Writes to an empty file of the memory's size. `onRoom` is called when there is room again, or nothing will help any more. */
 export const makeMemoryWriter = (fd: number, memoryBytes: number, onRoom: () => void): MemoryWriter => {
   const sums = new Uint32Array(memoryBytes / PAGE_BYTES)
+  /** Pages that are in the file, or on their way. */
+  const written = new Uint8Array(sums.length)
   const free: Array<Piece> = []
   let made = 0
   let piece: Piece | undefined
@@ -66,7 +68,7 @@ export const makeMemoryWriter = (fd: number, memoryBytes: number, onRoom: () => 
   let flushing = false
   let failure: Error | undefined
   let finished: ((error: Error | undefined) => void) | undefined
-  /** Pages that came a second time: written when all else is, because writes that are under way may overtake each other. */
+  /** Pages that came when there was one already: written when all else is, because writes that are under way may overtake each other. */
   const late = new Map<number, Buffer>()
 
   const conclude = () => {
@@ -127,18 +129,27 @@ export const makeMemoryWriter = (fd: number, memoryBytes: number, onRoom: () => 
     return makePiece()
   }
 
+  /** Whether the page belongs at the end of the piece, behind a small hole that is then filled with zeros. */
+  const reaches = (open: Piece, offset: number): boolean => {
+    const end = open.start + open.length
+    const gap = offset - end
+    if (gap < 0 || gap > FILLED_GAP_BYTES || open.length + gap >= PIECE_BYTES) return false
+    if (written.subarray(end / PAGE_BYTES, offset / PAGE_BYTES).includes(1)) return false
+    open.bytes.fill(0, open.length, open.length + gap)
+    written.fill(1, end / PAGE_BYTES, offset / PAGE_BYTES)
+    open.length += gap
+    return true
+  }
+
   /** Copies a page to where the next one goes; gives the copy. */
   const put = (offset: number, bytes: Buffer, at: number): Uint8Array => {
-    const gap = piece === undefined ? 0 : offset - piece.start - piece.length
-    if (piece !== undefined && gap > 0 && gap <= FILLED_GAP_BYTES && piece.length + gap < PIECE_BYTES) {
-      piece.bytes.fill(0, piece.length, piece.length + gap)
-      piece.length += gap
-    } else if (piece !== undefined && (gap !== 0 || piece.length === PIECE_BYTES)) send()
+    if (piece !== undefined && !reaches(piece, offset)) send()
     if (piece === undefined) {
       piece = takeFree()
       piece.start = offset
       piece.length = 0
     }
+    written[offset / PAGE_BYTES] = 1
     bytes.copy(piece.bytes, piece.length, at, at + PAGE_BYTES)
     piece.length += PAGE_BYTES
     return piece.pages[piece.length / PAGE_BYTES - 1] as Uint8Array
@@ -153,12 +164,12 @@ export const makeMemoryWriter = (fd: number, memoryBytes: number, onRoom: () => 
   return {
     sums,
     page: (offset, bytes, at) => {
-      const again = sums[offset / PAGE_BYTES] !== NO_PAGE || late.has(offset)
+      const again = written[offset / PAGE_BYTES] !== 0
       sums[offset / PAGE_BYTES] = pageSum(again ? putLate(offset, bytes, at) : put(offset, bytes, at))
     },
     zeroPage: (offset) => {
       // the file is empty: only a page that was told before has to be made zero
-      if (sums[offset / PAGE_BYTES] !== NO_PAGE) putLate(offset, zeros, 0)
+      if (written[offset / PAGE_BYTES] !== 0) putLate(offset, zeros, 0)
       sums[offset / PAGE_BYTES] = NO_PAGE
     },
     isFull: () => free.length === 0 && made >= PIECES && failure === undefined,

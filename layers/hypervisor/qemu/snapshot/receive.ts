@@ -14,8 +14,10 @@ export interface NotReceived {
 
 /** What has arrived beside the memory, which is in its file, and on the disk. */
 export interface Received {
-  /** A checksum for each page. */
+  /** A checksum for each page of the memory. */
   readonly sums: Uint32Array
+  /** What the memory takes of the disk. */
+  readonly memoryBytes: number
   readonly state: Uint8Array
 }
 
@@ -46,7 +48,7 @@ const takeStream = (
   memory: { readonly block: string; readonly bytes: number },
   path: string,
   fd: number
-): Effect.Effect<Received, NotReceived> =>
+): Effect.Effect<Omit<Received, "memoryBytes">, NotReceived> =>
   Effect.callback((resume) => {
     const from = descriptorOf(socket)
     const buffer = Buffer.allocUnsafe(READ_BYTES)
@@ -156,6 +158,7 @@ export const receiveMachine = (
       )
       const received = yield* takeStream(socket, memory, memoryPath, file.fd)
       yield* onFile(memoryPath, () => file.sync()).pipe(Effect.mapError(failed))
-      return received
+      const { blocks } = yield* onFile(memoryPath, () => file.stat()).pipe(Effect.mapError(failed))
+      return { ...received, memoryBytes: blocks * 512 }
     }).pipe(Effect.scoped)
   })

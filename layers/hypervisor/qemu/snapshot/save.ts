@@ -80,19 +80,20 @@ export const save = (
     const receive = yield* receiveMachine(run.save, memory, files.memory)
     yield* qmp.execute("migrate-set-parameters", { "max-bandwidth": MAX_BANDWIDTH })
     yield* qmp.execute("migrate", { uri: `unix:${run.save}` })
-    const [{ sums, state }] = yield* Effect.all([receive, sent(qmp)], { concurrency: "unbounded" })
+    const [{ sums, state, memoryBytes }] = yield* Effect.all([receive, sent(qmp)], {
+      concurrency: "unbounded"
+    })
 
     const sumBytes = new Uint8Array(sums.buffer)
     yield* Effect.all([writePart(files.sums, sumBytes), writePart(files.state, state)], {
       concurrency: "unbounded"
     })
-    const stored = sums.reduce((total, sum) => (sum === 0 ? total : total + 4096), 0)
     const record: StoredRecord = {
       spec,
       deploymentId: place.deploymentId,
       takenAt,
       hypervisor,
-      storedBytes: stored + sumBytes.length + state.length,
+      storedBytes: memoryBytes + sumBytes.length + state.length,
       files: {
         memory: { bytes: memory.bytes },
         sums: { bytes: sumBytes.length, crc32: crc32(sumBytes) },
