@@ -175,6 +175,43 @@ describe("a request over HTTP/2 that is nearly one", () => {
   )
 })
 
+describe("bodies over HTTP/2 that are reset, in whichever way and at whichever moment", () => {
+  it.live("never look complete to the app", () =>
+    Effect.gen(function* () {
+      const { app, port, proxy } = yield* secureProxy()
+      const resets = fc.sample(
+        fc.record({
+          code: fc.constantFrom(0, 2, 8),
+          moment: fc.constantFrom("at once", "in the next turn", "later", "with more of the body"),
+          bytes: fc.integer({ min: 1, max: 3000 }),
+          delay: fc.nat(30)
+        }),
+        { numRuns: 600, seed: Date.now() }
+      )
+      for (let round = 0; round < 10; round++) {
+        const talk = yield* rawSession(port)
+        for (const [index, { code, moment, bytes, delay }] of resets
+          .slice(round * 60, round * 60 + 60)
+          .entries()) {
+          const stream = index * 2 + 1
+          const body = frame(DATA, 0, stream, Buffer.alloc(bytes, "x"))
+          const reset = frame(RST_STREAM, 0, stream, Buffer.from([0, 0, 0, code]))
+          talk.write(Buffer.concat([headers(stream, pseudo("POST"), 0), body]))
+          if (moment === "at once") talk.write(reset)
+          else if (moment === "in the next turn") setImmediate(() => talk.write(reset))
+          else if (moment === "later") setTimeout(() => talk.write(reset), delay)
+          else setTimeout(() => talk.write(Buffer.concat([body, reset])), delay)
+        }
+        yield* Effect.sleep(round * 5)
+        talk.socket.destroy()
+        yield* eventually(openRequests(proxy), (open) => open === 0)
+      }
+      assert.isAbove(app.connections.length, 100)
+      assert.isFalse(app.connections.some(({ text }) => text.endsWith("0\r\n\r\n")))
+    })
+  )
+})
+
 describe("a flood over HTTP/2", () => {
   it.live("of requests that are reset at once ends the connection, and leaves nothing open", () =>
     Effect.gen(function* () {

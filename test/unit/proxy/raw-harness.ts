@@ -17,7 +17,7 @@ export interface Datagrams {
 
 export const openDatagrams = (
   port = 0,
-  onDatagram?: (text: string, answer: (text: string) => void) => void
+  onDatagram?: (text: string, answer: (text: string | Buffer) => void) => void
 ) =>
   Effect.gen(function* () {
     const received: Array<string> = []

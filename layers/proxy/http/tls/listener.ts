@@ -24,7 +24,7 @@ export const createTlsListener = (options: TlsListenerOptions): Server => {
   const asksClients = options.secureContext.ca !== undefined
   const server = createServer({
     ...options.secureContext,
-    ALPNProtocols: ["h2", "http/1.1"],
+    ALPNProtocols: ["h2", "http/1.1", "http/1.0"],
     handshakeTimeout: options.handshakeTimeout,
     requestCert: asksClients,
     rejectUnauthorized: asksClients,
