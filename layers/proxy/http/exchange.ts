@@ -94,10 +94,7 @@ export class Exchange implements Held {
   start(): void {
     const { pool } = this.#app
     if (pool !== undefined) this.#send(pool.takeIdle(!this.#idempotent) ?? pool.connect())
-    else {
-      this.#held = []
-      this.#routes.hold(this.#app, this)
-    }
+    else this.#hold([], 0)
   }
 
   get isHeld(): boolean {
@@ -279,11 +276,19 @@ export class Exchange implements Held {
     } else this.#replay = undefined
   }
 
+  #hold(body: Array<Buffer>, bytes: number): void {
+    this.#upstream = undefined
+    this.#held = body
+    this.#heldBytes = bytes
+    this.#routes.hold(this.#app, this)
+  }
+
   #retry(): boolean {
     this.#retried = true
-    const pool = this.#app.pool
+    const { pool, wake } = this.#app
     if (pool === undefined) {
-      this.#unreachable("the app stopped before it answered")
+      if (wake === undefined) this.#unreachable("the app stopped before it answered")
+      else this.#hold(this.#replay ?? [], this.#replayBytes)
       return true
     }
     const upstream = pool.connect()

@@ -378,4 +378,31 @@ describe("an app that goes to sleep", () => {
       assert.strictEqual(asked.count, 1)
     })
   )
+
+  it.live("with a request that could be sent again is woken for it", () =>
+    Effect.gen(function* () {
+      const { app, port, proxy, route, up, asked } = yield* asleep()
+      yield* proxy.setRoute({ ...route, target: up })
+      const caller = yield* dial(port)
+      caller.write(get)
+      const former = yield* app.connection(0)
+      yield* answer(former)
+      yield* caller.through("ok")
+      caller.write("PUT /b HTTP/1.1\r\nHost: app.test\r\nContent-Length: 5\r\n\r\nhello")
+      yield* former.through("hello")
+      const wake = Effect.sync(() => {
+        asked.count++
+        return up
+      })
+      yield* proxy.setRoute({ ...route, target: { kind: "asleep", wake } })
+      former.socket.resetAndDestroy()
+      const next = yield* app.connection(1)
+      assert.match(yield* next.head, /^PUT \/b /u)
+      yield* next.through("hello")
+      next.write(ok)
+      yield* caller.through("ok")
+      assert.strictEqual(asked.count, 1)
+      assert.include((yield* proxy.traffic).apps.get(appId), { open: 0, routed: 2, unreachable: 0 })
+    })
+  )
 })

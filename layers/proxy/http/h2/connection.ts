@@ -70,6 +70,7 @@ export class Http2Connection implements Perishable {
     this.#session.on("stream", (stream, _headers, flags, list) => this.#begin(stream, flags, list))
     // what breaks a connection is its caller's, and closes it
     this.#session.on("error", () => undefined)
+    socket.on("error", () => undefined)
     this.#session.on("close", () => this.#closed())
     // a caller that sends no more cannot take an answer either: it could not say how much of it
     socket.on("end", () => this.#session.destroy())
