@@ -8,6 +8,7 @@ import {
   type AsleepTarget,
   Proxy,
   type ProxyOutcomes,
+  type RawTraffic,
   REQUEST_BOUNDS,
   type UnavailableTarget,
   type UpTarget
@@ -32,6 +33,14 @@ export interface MemoryRequest {
   readonly finish: Effect.Effect<void>
 }
 
+/** A connection to a raw port. */
+export interface MemoryConnection {
+  /** Where it arrived; undefined when it was refused. */
+  readonly reached: { readonly appId: AppId; readonly host: string; readonly port: number } | undefined
+  /** Ends it; safe to repeat. */
+  readonly close: Effect.Effect<void>
+}
+
 /** How a caller names the app that it wants. */
 export type MemoryAddress = { readonly hostname: string } | { readonly hostPort: number }
 
@@ -50,7 +59,10 @@ type Counts = {
     | "answerSeconds"
     | "refused"
     | "unreachable"]: number
-} & { readonly answers: { 1: number; 2: number; 3: number; 4: number; 5: number } }
+} & {
+  readonly answers: { 1: number; 2: number; 3: number; 4: number; 5: number }
+  readonly tcp: { -readonly [count in keyof RawTraffic]: number }
+}
 
 type Woken = Deferred.Deferred<UpTarget | UnavailableTarget>
 
@@ -247,6 +259,56 @@ const putRoute = (world: ProxyWorld, route: AppRoute): void => {
 export const request = (world: ProxyWorld, address: MemoryAddress): Effect.Effect<MemoryAnswer> =>
   Effect.flatMap(openRequest(world, address), ({ answer, finish }) => Effect.as(finish, answer))
 
+/** Connects to a raw port. While the app sleeps this waits; interrupted, it is a client that leaves. */
+export const openConnection = (world: ProxyWorld, rawPort: number): Effect.Effect<MemoryConnection> =>
+  Effect.suspend(() => {
+    const refused: MemoryConnection = { reached: undefined, close: Effect.void }
+    const found = findRawPort(world, rawPort)
+    if (found === undefined) return Effect.succeed(refused)
+    const { route, guestPort } = found
+    const { appId, target } = route
+    const counts = countsOf(world, appId)
+    counts.arrivals++
+    if (target.kind === "unavailable") {
+      counts.tcp.down++
+      return Effect.succeed(refused)
+    }
+    counts.open++
+    counts.tcp.open++
+    let closed = false
+    const close = Effect.sync(() => {
+      if (closed) return
+      closed = true
+      counts.open--
+      counts.tcp.open--
+      forgetIfQuiet(world, appId)
+    })
+    const awake = target.kind === "up" ? Effect.succeed(target) : held(world, appId, counts)
+    return awake.pipe(
+      Effect.flatMap((woken) => {
+        if (woken.kind === "unavailable") {
+          counts.tcp.wakeRefused++
+          return Effect.as(close, refused)
+        }
+        if (world.deaf.has(`${woken.host}:${guestPort}`)) {
+          counts.tcp.notTaken++
+          return Effect.as(close, refused)
+        }
+        counts.tcp.relayed++
+        return Effect.succeed({ reached: { appId, host: woken.host, port: guestPort }, close })
+      }),
+      Effect.onInterrupt(() => close)
+    )
+  })
+
+const findRawPort = (world: ProxyWorld, rawPort: number) => {
+  for (const route of world.routes.values()) {
+    const port = route.rawPorts?.find(({ hostPort }) => hostPort === rawPort)
+    if (port !== undefined) return { route, guestPort: port.guestPort }
+  }
+  return undefined
+}
+
 /** Wakes run in the layer's scope. */
 export const layerProxyMemory = (world: ProxyWorld) =>
   Layer.effect(
@@ -275,7 +337,7 @@ export const layerProxyMemory = (world: ProxyWorld) =>
     })
   )
 
-const noRaw = {
+const noRaw = (): Counts["tcp"] => ({
   open: 0,
   relayed: 0,
   down: 0,
@@ -284,13 +346,13 @@ const noRaw = {
   bytesIn: 0,
   bytesOut: 0,
   dropped: 0
-}
+})
 
 const trafficOf = (counts: Counts): AppTraffic => ({
   ...counts,
   answers: { ...counts.answers },
-  tcp: noRaw,
-  udp: noRaw
+  tcp: { ...counts.tcp },
+  udp: noRaw()
 })
 
 const findRoute = (world: ProxyWorld, address: MemoryAddress): AppRoute | undefined =>
@@ -309,7 +371,8 @@ const countsOf = (world: ProxyWorld, appId: AppId): Counts => {
     answerSeconds: 0,
     refused: 0,
     unreachable: 0,
-    answers: { 1: 0, 2: 0, 3: 0, 4: 0, 5: 0 }
+    answers: { 1: 0, 2: 0, 3: 0, 4: 0, 5: 0 },
+    tcp: noRaw()
   }
   world.traffic.set(appId, counts)
   return counts

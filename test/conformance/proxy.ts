@@ -23,6 +23,12 @@ export interface HeldRequest {
   readonly finish: Effect.Effect<ProxyAnswer>
 }
 
+export interface RawConnection {
+  /** Who answers; undefined when it was refused. */
+  readonly app: string | undefined
+  readonly close: Effect.Effect<void>
+}
+
 export interface ProxyHarness {
   readonly layer: Layer.Layer<Proxy, unknown>
   /** A target whose answers carry the name. */
@@ -33,6 +39,14 @@ export interface ProxyHarness {
   readonly freePort: Effect.Effect<number>
   /** Interrupted, it is a caller that leaves. */
   readonly ask: (address: ProxyAddress) => Effect.Effect<ProxyAnswer, never, Proxy>
+  /** What answers with the name on a raw port. */
+  readonly guest: (
+    name: string
+  ) => Effect.Effect<{ readonly target: UpTarget; readonly guestPort: number }, never, Scope.Scope>
+  /** A guest port of every `guest` where nothing listens. */
+  readonly deafGuestPort: number
+  /** A connection to a raw port, once it is refused or has arrived; interrupted, it is a client that leaves. */
+  readonly connect: (hostPort: number) => Effect.Effect<RawConnection, never, Proxy | Scope.Scope>
   /** A request whose answer the app keeps back. Succeeds when the app has it. */
   readonly hold: (address: ProxyAddress) => Effect.Effect<HeldRequest, never, Proxy | Scope.Scope>
 }
@@ -222,6 +236,13 @@ export const proxyConformance = (name: string, make: Effect.Effect<ProxyHarness,
         Effect.timeout("40 seconds")
       )
 
+    const untilOpen = (proxy: Proxy["Service"], appId: AppId, count: number) =>
+      open(proxy, appId).pipe(
+        Effect.tap((now) => (now === count ? Effect.void : Effect.sleep(5))),
+        Effect.repeat({ until: (now) => now === count }),
+        Effect.timeout("40 seconds")
+      )
+
     const callers = (count: number, call: Effect.Effect<ProxyAnswer, never, Proxy>) =>
       Effect.all(
         Array.from({ length: count }, () => call),
@@ -362,5 +383,68 @@ export const proxyConformance = (name: string, make: Effect.Effect<ProxyHarness,
         yield* second.wakes(yield* target("second"))
         assert.deepStrictEqual(yield* Fiber.join(held), { app: "second" })
         assert.deepStrictEqual([yield* first.asked, yield* second.asked], [1, 1])
+      }))
+
+    test("carries connections to raw ports to the guest's port of that place, and counts them", ({
+      guest,
+      freePort,
+      deafGuestPort,
+      connect
+    }, proxy) =>
+      Effect.gen(function* () {
+        const { target, guestPort } = yield* guest("raw")
+        const [onePort, twoPort] = [yield* freePort, yield* freePort]
+        const rawPorts = [
+          { name: "one", hostPort: onePort, guestPort },
+          { name: "two", hostPort: twoPort, guestPort: deafGuestPort }
+        ]
+        yield* proxy.setRoute({ appId: one, hostnames: [], target, rawPorts })
+        const connection = yield* connect(onePort)
+        assert.strictEqual(connection.app, "raw")
+        assert.isUndefined((yield* connect(twoPort)).app)
+        const { apps } = yield* proxy.traffic
+        assert.include(apps.get(one), { open: 1, held: 0, arrivals: 2, routed: 0 })
+        assert.include(apps.get(one)?.tcp, { open: 1, relayed: 1, notTaken: 1 })
+        yield* connection.close
+        yield* untilOpen(proxy, one, 0)
+        yield* proxy.setRoute({
+          appId: one,
+          hostnames: [],
+          target: { kind: "unavailable", reason: "x" },
+          rawPorts
+        })
+        assert.isUndefined((yield* connect(onePort)).app)
+        assert.include((yield* proxy.traffic).apps.get(one)?.tcp, { open: 0, down: 1 })
+        yield* proxy.removeRoute(one)
+        assert.isUndefined((yield* connect(onePort)).app)
+        assert.strictEqual((yield* proxy.traffic).apps.size, 0)
+      }))
+
+    test("wakes an app for connections to its raw ports, with requests that come meanwhile", ({
+      guest,
+      freePort,
+      connect
+    }, proxy) =>
+      Effect.gen(function* () {
+        const { target, guestPort } = yield* guest("raw")
+        const hostPort = yield* freePort
+        const rawPorts = [{ name: "one", hostPort, guestPort }]
+        const sleep = yield* sleeper
+        yield* proxy.setRoute({ appId: one, hostnames: [], target: sleep.target, rawPorts })
+        const held = yield* Effect.forkScoped(
+          Effect.all([connect(hostPort), connect(hostPort)], { concurrency: "unbounded" })
+        )
+        yield* untilHeld(proxy, one, 2)
+        assert.include((yield* proxy.traffic).apps.get(one), { open: 2 })
+        yield* sleep.wakes(target)
+        const names = (yield* Fiber.join(held)).map(({ app }) => app)
+        assert.deepStrictEqual(names, ["raw", "raw"])
+        assert.strictEqual(yield* sleep.asked, 1)
+
+        const second = yield* sleeper
+        yield* proxy.setRoute({ appId: one, hostnames: [], target: second.target, rawPorts })
+        yield* second.wakes({ kind: "unavailable", reason: "no room" })
+        assert.isUndefined((yield* connect(hostPort)).app)
+        assert.include((yield* proxy.traffic).apps.get(one)?.tcp, { relayed: 2, wakeRefused: 1 })
       }))
   })

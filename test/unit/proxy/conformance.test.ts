@@ -4,6 +4,7 @@ import {
   layerProxyMemory,
   type MemoryAnswer,
   makeProxyWorld,
+  openConnection,
   openRequest,
   request
 } from "../../../layers/testing/Proxy.ts"
@@ -21,6 +22,7 @@ const retrying = (retryAfter: number | undefined) => (retryAfter === undefined ?
 const memory = Effect.sync((): ProxyHarness => {
   const world = makeProxyWorld()
   const names = new Map<number, string>()
+  let nextPort = 2000
   const seen = (answer: MemoryAnswer): ProxyAnswer =>
     answer.kind === "app"
       ? { app: names.get(answer.port) ?? "unknown" }
@@ -35,7 +37,21 @@ const memory = Effect.sync((): ProxyHarness => {
         return { kind: "up", host: "127.0.0.1", port } as const
       }),
     deafTarget: { kind: "up", host: "127.0.0.1", port: 1 },
-    freePort: Effect.succeed(2000),
+    guest: (name) =>
+      Effect.sync(() => {
+        const guestPort = 1000 + names.size
+        names.set(guestPort, name)
+        return { target: { kind: "up", host: "127.0.0.1", port: 1 } as const, guestPort }
+      }),
+    deafGuestPort: 1,
+    connect: (hostPort) =>
+      openConnection(world, hostPort).pipe(
+        Effect.map(({ reached, close }) => ({
+          app: reached === undefined ? undefined : names.get(reached.port),
+          close
+        }))
+      ),
+    freePort: Effect.sync(() => nextPort++),
     ask: (address) => request(world, address).pipe(Effect.map(seen)),
     hold: (address) =>
       openRequest(world, address).pipe(
@@ -84,7 +100,30 @@ const live = Effect.sync((): ProxyHarness => {
     })
 
   return {
-    layer: layerProxy({ listen: { address: "127.0.0.1", port: 0 }, timeouts: { heldProbe: 50, sweep: 20 } }),
+    layer: layerProxy({
+      listen: { address: "127.0.0.1", port: 0 },
+      raw: { address: "127.0.0.1" },
+      timeouts: { heldProbe: 50, sweep: 20 },
+      rawTimeouts: { settle: 0 }
+    }),
+    guest: (name) =>
+      listenRaw((talk) => talk.socket.on("data", () => talk.write(`${name}\n`))).pipe(
+        Effect.map(({ port }) => ({
+          target: { kind: "up", host: "127.0.0.1", port: 1 } as const,
+          guestPort: port
+        }))
+      ),
+    deafGuestPort: 1,
+    connect: (hostPort) =>
+      Effect.gen(function* () {
+        const talk = yield* dial(hostPort)
+        talk.write("who is there?")
+        yield* talk.until(({ text, closed }) => closed || text.endsWith("\n"))
+        return {
+          app: talk.closed ? undefined : talk.take().trim(),
+          close: Effect.sync(() => void talk.socket.resetAndDestroy())
+        }
+      }),
     target: (name) =>
       listenRaw(answerBy(name)).pipe(
         Effect.map(({ port }) => ({ kind: "up", host: "127.0.0.1", port }) as const)
