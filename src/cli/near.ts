@@ -7,7 +7,12 @@ const OFFERED = 3
 /** The known names that hold the given one, then those that are a slip away from it. */
 export const nearNames = (given: string, known: ReadonlyArray<string>): ReadonlyArray<string> => {
   const wanted = given.toLowerCase()
-  const holding = wanted === "" ? [] : known.filter((name) => name.toLowerCase().includes(wanted))
+  const holding =
+    wanted === ""
+      ? []
+      : known
+          .filter((name) => name.toLowerCase().includes(wanted))
+          .sort((a, b) => a.length - b.length || (a < b ? -1 : 1))
   const near = holding.slice(0, OFFERED)
   // `nearestName` takes a dash for the underscore that keys are spelled with.
   const rest = new Map(
