@@ -28,6 +28,15 @@ export const packages = [
     why: "the sanitizers' run-time library"
   },
   { name: "cpio", command: "cpio", for: "test", why: "reads back the initramfs that is packed here" },
+  { name: "curl", command: "curl", for: "test", why: "a client of the proxy that is not ours" },
+  {
+    name: "openssl",
+    command: "openssl",
+    for: "test",
+    why: "makes certificates, and speaks TLS to the proxy"
+  },
+  { name: "bind9-dnsutils", command: "dig", for: "test", why: "speaks UDP and TCP through a raw port" },
+  { name: "nghttp2-client", command: "nghttp", for: "test", why: "speaks HTTP/2 to the proxy" },
   { name: "iproute2", command: "ip", for: "test", why: "raises the loopback of the tests' network" },
   { name: "strace", command: "strace", for: "test", why: "shows that data is on the disk before it counts" },
   { name: "procps", command: "ps", for: "test", why: "tells a process's session" },
