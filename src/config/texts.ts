@@ -33,6 +33,8 @@ export const prefixProblem = (prefix: string): string | undefined => {
 
 /** Whether the name is one of the IANA time zone database. */
 export const isTimeZone = (name: string): boolean =>
+  // To ask takes long, and most ask for this one.
+  name === "UTC" ||
   // An offset such as +01:00 would be taken too, but is no name.
-  /^[A-Za-z]/u.test(name) &&
-  Result.isSuccess(Result.try(() => new Intl.DateTimeFormat("en", { timeZone: name })))
+  (/^[A-Za-z]/u.test(name) &&
+    Result.isSuccess(Result.try(() => new Intl.DateTimeFormat("en", { timeZone: name }))))
