@@ -48,12 +48,16 @@ const lateSegmenter: Plugin = {
 /** A text that is ASCII alone is read faster: V8 holds it as it is. */
 const ascii: Plugin = {
   name: "ascii",
-  renderChunk: (code) =>
-    code.replaceAll(
+  generateBundle: (_, bundle) => {
+    for (const part of Object.values(bundle)) {
+      if (part.type !== "chunk") continue
       // Without the flag u: a character beyond U+FFFF is two escapes.
-      /[^\x00-\x7f]/g,
-      (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`
-    )
+      part.code = part.code.replaceAll(
+        /[^\x00-\x7f]/g,
+        (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`
+      )
+    }
+  }
 }
 
 /** The program as it is installed: one file that needs nothing but Node, so that it starts fast. */
