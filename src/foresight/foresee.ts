@@ -41,6 +41,8 @@ const supplyOf = (host: HostNow, document: HostDesiredState): HostSupply => {
   )
   let freeSlots = host.maxApps - host.records.length
   let admissions: ReadonlyMap<string, number> | undefined
+  // Who was admitted and has taken its memory since leaves the others admitted; only what is missing changes.
+  let taken = false
   return {
     takeSlot: () => {
       if (freeSlots <= 0) return false
@@ -51,11 +53,18 @@ const supplyOf = (host: HostNow, document: HostDesiredState): HostSupply => {
       freeSlots++
     },
     takeMemory: (appId) => {
-      admissions ??= admit(host.limits.memoryMib, holders, claims)
-      const missing = admissions.get(appId) ?? 0
-      if (missing > 0) return missing
+      const missing = (): number => {
+        admissions ??= admit(host.limits.memoryMib, holders, claims)
+        return admissions.get(appId) ?? 0
+      }
+      if (missing() > 0 && taken) {
+        admissions = undefined
+        taken = false
+      }
+      const missingMib = missing()
+      if (missingMib > 0) return missingMib
       holders.set(appId, wanted.get(appId) ?? 0)
-      admissions = undefined
+      taken = true
       return 0
     },
     giveMemory: (appId) => {

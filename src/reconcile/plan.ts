@@ -105,7 +105,9 @@ const usedByMachine = (facts: AppFacts, volumeId: VolumeId): boolean =>
 
 /** Whether an attempt on the one is an attempt on the other. */
 export const sameVolume = (left: DesiredVolume, right: DesiredVolume): boolean =>
-  left.sizeBytes === right.sizeBytes && left.initialContents?.digest === right.initialContents?.digest
+  left.desiredState === right.desiredState &&
+  left.sizeBytes === right.sizeBytes &&
+  left.initialContents?.digest === right.initialContents?.digest
 
 /** A volume's next step, or when to look at it again. */
 const planVolume = (facts: AppFacts, wanted: DesiredVolume): Plan => {

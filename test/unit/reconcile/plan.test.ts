@@ -103,6 +103,15 @@ describe("the planner", () => {
     assert.notStrictEqual(kind({ desiredVolumes: [absent], instance: undefined }), "delete-volume")
   })
 
+  it("deletes at once what could not be made: a failure to make it is none to delete it", () => {
+    const failure = { reason: "the disk is full", retryAt: steady.now + 5, wanted: vol }
+    const half = { ...known(vol, "provisioning"), failure }
+    const dropped = { instance: undefined, record: undefined, machineUp: false, volumes: volumes(half) }
+    assert.strictEqual(kind({ ...dropped, desiredVolumes: [vol] }), "wait")
+    const absent = volume("app-1", { desiredState: "absent" })
+    assert.strictEqual(kind({ ...dropped, desiredVolumes: [absent] }), "delete-volume")
+  })
+
   it("starts a failed app again when its backoff is over, and not before", () => {
     const failure = { reason: "no", at: steady.now - 999, deploymentId: app.deploymentId }
     assert.deepStrictEqual(next({ machineUp: false, record: { ...booted, failure } }), {
