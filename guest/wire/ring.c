@@ -3,6 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+	/* A gap's body: the number of bytes lost. */
+	GAP_BYTES = 8,
+};
+
 static size_t cost(const struct event *event) {
 	return sizeof *event + event->length;
 }
@@ -55,7 +60,8 @@ void ring_push(struct ring *ring, uint8_t type, const void *head, size_t head_le
 	if (length > 0)
 		memcpy(event->body + head_length, rest, length);
 	append(&ring->waiting, event);
-	while (ring->sent.bytes + ring->waiting.bytes > RING_BYTES)
+	/* The gap that tells of what was given up takes room too. */
+	while (ring->sent.bytes + ring->waiting.bytes + sizeof *event + GAP_BYTES > RING_BYTES)
 		give_up_one(ring);
 }
 
@@ -63,9 +69,9 @@ void ring_push(struct ring *ring, uint8_t type, const void *head, size_t head_le
 static struct event *first_time(struct ring *ring) {
 	if (ring->lost_bytes == 0)
 		return ring->waiting.first ? take_out(&ring->waiting, NULL) : NULL;
-	struct event *gap = make(GAP, 8);
+	struct event *gap = make(GAP, GAP_BYTES);
 	if (gap) {
-		put_number(gap->body, ring->lost_bytes, 8);
+		put_number(gap->body, ring->lost_bytes, GAP_BYTES);
 		ring->lost_bytes = 0;
 	}
 	return gap;

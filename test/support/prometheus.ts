@@ -25,6 +25,7 @@ const suffixes: Readonly<Record<string, ReadonlyArray<string>>> = {
 
 const readValue = (text: string): number => {
   if (text === "+Inf") return Number.POSITIVE_INFINITY
+  if (text === "-Inf") return Number.NEGATIVE_INFINITY
   const value = Number(text)
   if (text === "" || Number.isNaN(value)) throw new Error(`no number: ${JSON.stringify(text)}`)
   return value
