@@ -10,6 +10,7 @@ export default defineConfig({
         test: {
           name: "unit",
           include: ["test/unit/**/*.test.ts"],
+          setupFiles: ["test/support/seed.ts"],
           // the machine may be slow and shared: these catch a hang, they measure nothing
           testTimeout: 60_000,
           hookTimeout: 60_000,
