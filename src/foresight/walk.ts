@@ -51,6 +51,8 @@ const factsOf = (app: Walker): AppFacts => ({
   volumes: app.volumes,
   record: app.record,
   machineUp: app.machineUp,
+  // A daemon that starts takes up or ends what it finds before it plans anything.
+  strayMachine: false,
   refusal: app.refusal,
   slotRetryAt: app.waiting?.for === "slot" ? never : undefined
 })
@@ -145,6 +147,9 @@ const take = (app: Walker, step: Step, supply: HostSupply): boolean => {
       supply.giveMemory(app.appId)
       return true
     }
+    case "end-stray":
+      if (app.record !== undefined) app.record = withoutMachine(app.record)
+      return true
     case "provision-volume":
       provision(app, step)
       return true

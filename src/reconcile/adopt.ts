@@ -30,7 +30,11 @@ const greet = Effect.fnUntraced(function* (
 
 /** The record of a microVM that ended while no daemon was there. */
 const noteAbsence = (app: App) =>
-  app.amend(({ machine: _, startedAt: __, healthy: ___, ...record }) => record)
+  app.amend(({ machine: _, startedAt: __, healthy: ___, ...record }) => ({
+    ...record,
+    // Nobody saw it end: it is not held against the app.
+    attempts: 0
+  }))
 
 /** Attaches to the microVM of the app's record; false when it has ended. */
 export const adopt = Effect.fnUntraced(function* (
@@ -40,7 +44,11 @@ export const adopt = Effect.fnUntraced(function* (
 ) {
   const { host, model } = app
   const scope = yield* Scope.fork(app.scope)
-  const found = yield* host.hypervisor.adopt(record).pipe(Scope.provide(scope))
+  const found = yield* host.hypervisor.adopt(record).pipe(
+    Scope.provide(scope),
+    // A VMM is spoken with by one at a time: who fails lets go before the next try.
+    Effect.onExit((exit) => (Exit.isSuccess(exit) ? Effect.void : Scope.close(scope, exit)))
+  )
   if (Option.isNone(found)) {
     yield* Scope.close(scope, Exit.void)
     yield* host.hypervisor.kill(record)
@@ -49,8 +57,14 @@ export const adopt = Effect.fnUntraced(function* (
   }
   const machine = found.value
   yield* host.memory.hold(model.appId, instance.config.resources.memoryMib)
-  const startedAt = model.record?.startedAt ?? (yield* Effect.clockWith((clock) => clock.currentTimeMillis))
-  yield* app.amend((before) => ({ ...before, machine: machine.record, startedAt }))
+  const now = yield* Effect.clockWith((clock) => clock.currentTimeMillis)
+  // A clock that was set back must not make a microVM younger than new.
+  const startedAt = Math.min(model.record?.startedAt ?? now, now)
+  // It runs whether this can be written or not; what the notes lack is found again by the machine's id.
+  yield* Effect.catch(
+    app.amend((before) => ({ ...before, machine: machine.record, startedAt })),
+    (error) => Effect.logError(error.message)
+  )
   const session = Deferred.makeUnsafe<GuestSession>()
   const health = model.record?.healthy === true ? knownHealthy : unprobed
   const attachment = yield* watch(host, { machine, instance, scope, session, health, startedAt }, app.post)

@@ -5,7 +5,7 @@
  * the mailbox, so that a new document can supersede it; no second step begins before the first has ended and
  * unwound. So there is never a second boot, and nothing acts on what it checked a while ago.
  */
-import { Cause, Effect, Exit, FiberHandle, Queue, Schedule } from "effect"
+import { Cause, Effect, Exit, FiberHandle, Queue, Result, Schedule } from "effect"
 import type { AppId, VolumeId } from "../document/schema.ts"
 import type { InstanceState } from "../report/schema.ts"
 import type { GuestEvent } from "../services/Guest.ts"
@@ -119,12 +119,13 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
   const proceed = Effect.fnUntraced(function* () {
     const facts = factsOf(model, yield* now, refusalOf())
     if (model.step !== undefined) {
-      if (stillWanted(model.step, facts)) return true
+      if (stillWanted(model.step, facts, model.progress?.kind === "short-of-memory")) return true
       yield* supersede()
     }
     const next = plan(factsOf(model, yield* now, refusalOf()))
     yield* FiberHandle.clear(timer)
     if (next.kind === "end") return !options.mayEnd()
+    if (next.kind === "wait" && model.attachment === undefined) yield* host.memory.decline(model.appId)
     if (next.kind === "step") yield* begin(next.step)
     else if (next.until !== undefined) yield* lookAgainAt(next.until)
     return true
@@ -137,6 +138,7 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
 
   const { record } = model
   if (record?.machine !== undefined && record.instance !== undefined) {
+    yield* publish
     // As long as nobody knows whether the microVM runs, nothing else may be started in its place.
     yield* adopt(app, record.machine, record.instance).pipe(
       Effect.tapError((error) =>
@@ -151,7 +153,10 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
 
   while (yield* proceed()) {
     yield* publish
-    yield* handle(app, yield* Queue.take(mailbox))
+    const message = yield* Queue.take(mailbox)
+    // A hostname may have gone to another app and come back meanwhile.
+    if (message.kind === "desired") routing.renew()
+    yield* handle(app, message)
   }
   yield* host.withdraw(model.appId)
 }, Effect.scoped)
@@ -240,11 +245,14 @@ const exited = Effect.fnUntraced(function* (app: App, exit: MachineExit) {
   model.guestFailure = undefined
   yield* Effect.logWarning(`${model.appId}: ${reason}`)
   yield* app.host.metrics.appFailed(model.appId, "exited")
-  yield* noted(release(app, attachment))
+  const released = yield* Effect.result(release(app, attachment))
+  if (Result.isFailure(released)) yield* Effect.logError(released.failure.message)
   const earned = earnedBack(attachment.instance.config.restartPolicy, at - (record.startedAt ?? at))
   yield* noted(
-    app.amend(({ machine: _, healthy: __, startedAt: ___, ...before }) => ({
+    app.amend(({ machine, healthy: __, startedAt: ___, ...before }) => ({
       ...before,
+      // What could not be cleared away is still named, and cleared away before anything is started.
+      ...(Result.isFailure(released) && machine !== undefined ? { machine } : {}),
       attempts: earned ? 0 : before.attempts,
       ...(exit.kind === "exited" ? { lastExitCode: exit.code } : {}),
       failure: { reason, at, deploymentId: attachment.instance.deploymentId }

@@ -21,6 +21,14 @@ export const byApp = (document: HostDesiredState | undefined): Map<AppId, Desire
   return apps
 }
 
+/** The app that the document gives each hostname to. */
+export const hostnameOwners = (
+  document: HostDesiredState | undefined
+): ReadonlyArray<readonly [hostname: string, appId: AppId]> =>
+  (document?.instances ?? []).flatMap(({ appId, hostnames }) =>
+    hostnames.map(({ hostname }) => [hostname, appId] as const)
+  )
+
 /**
  * The memory of every app that the document wants up, in its order. An instance that this host refuses claims
  * none: it would keep others waiting for what it never takes.

@@ -1,6 +1,6 @@
 /** What every app's fiber shares: the services, the host-wide limits, and the place where states are published. */
 import { Effect, Semaphore } from "effect"
-import type { AppId } from "../document/schema.ts"
+import type { AppId, VolumeId } from "../document/schema.ts"
 import { type HostMetrics, makeHostMetrics } from "../metrics/host-metrics.ts"
 import { AppLogs } from "../services/AppLogs.ts"
 import { Guest } from "../services/Guest.ts"
@@ -57,6 +57,10 @@ export interface HostContext extends HostServices {
   readonly claimSlot: (appId: AppId) => Effect.Effect<AppRecord | undefined, HostStateError>
   /** Deletes the app's record and gives its slot back. */
   readonly releaseSlot: (appId: AppId) => Effect.Effect<void, HostStateError>
+  /** Which app the newest document gives each hostname to: an app that is behind it must not take another's. */
+  readonly hostnameOwners: Map<string, AppId>
+  /** Which app each volume that exists belongs to; it never changes hands. */
+  readonly volumeOwners: Map<VolumeId, AppId>
   readonly publish: (status: AppStatus) => Effect.Effect<void>
   readonly withdraw: (appId: AppId) => Effect.Effect<void>
   readonly statuses: ReadonlyMap<AppId, AppStatus>
@@ -122,6 +126,8 @@ export const makeHostContext = Effect.fnUntraced(function* (onChange: Effect.Eff
     withStartPermit: startPermits(all.settings.maxConcurrentVmStarts),
     claimSlot,
     releaseSlot,
+    hostnameOwners: new Map(),
+    volumeOwners: new Map((yield* all.state.volumes).map(({ volumeId, appId }) => [volumeId, appId])),
     publish: (status) =>
       Effect.suspend(() => {
         const before = statuses.get(status.appId)

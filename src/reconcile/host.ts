@@ -4,12 +4,12 @@
  */
 import { Cause, Clock, Deferred, Effect, FiberMap, Queue, Schedule } from "effect"
 import { difference } from "../document/difference.ts"
-import type { AppId } from "../document/schema.ts"
+import type { AppId, HostDesiredState } from "../document/schema.ts"
 import { timed } from "../metrics/host-metrics.ts"
 import type { AppRecord, VolumeRecord } from "../services/HostState.ts"
 import { MetricsPage } from "../services/MetricsPage.ts"
 import { runApp } from "./app.ts"
-import { byApp, claimsOf, unnamed } from "./desired-apps.ts"
+import { byApp, claimsOf, hostnameOwners, unnamed } from "./desired-apps.ts"
 import { type DocumentInForce, documentFromNotes, watchDocument } from "./document-watch.ts"
 import { type HostContext, makeHostContext } from "./host-context.ts"
 import { runMeasuring } from "./measuring.ts"
@@ -126,6 +126,12 @@ export const runHost = Effect.gen(function* () {
   let refusal: string | undefined
   yield* sweep(host, notes)
 
+  const giveHostnames = (document: HostDesiredState | undefined) => {
+    host.hostnameOwners.clear()
+    for (const [hostname, appId] of hostnameOwners(document)) host.hostnameOwners.set(hostname, appId)
+  }
+  giveHostnames(inForce?.document)
+
   const apps = yield* makeApps(host)
   const desired = byApp(inForce?.document)
   yield* loadMeters(host)
@@ -164,6 +170,7 @@ export const runHost = Effect.gen(function* () {
     const wanted = byApp(accepted.document)
     yield* host.memory.setClaims(claimsOf(accepted.document, wanted, host.limits))
     host.measurements.keepOnly(new Set(wanted.keys()))
+    giveHostnames(accepted.document)
     yield* Effect.forEach(touched, (appId) => apps.tell(appId, wanted.get(appId) ?? unnamed), {
       discard: true
     })

@@ -14,6 +14,8 @@ export interface MemoryLedger {
     memoryMib: number,
     onShortfall: (mib: number) => Effect.Effect<void>
   ) => Effect.Effect<void>
+  /** The app asks for nothing for now, since it will not start: what it might want stands in nobody's way until it asks again. */
+  readonly decline: (appId: string) => Effect.Effect<void>
   /** Holds it whatever the host has: for a microVM that an earlier daemon has started. */
   readonly hold: (appId: string, memoryMib: number) => Effect.Effect<void>
   /** Gives back what the app holds, if anything. */
@@ -27,6 +29,7 @@ export const makeMemoryLedger = (capacityMib: number): MemoryLedger => {
   let heldMib = 0
   let claims: ReadonlyMap<string, MemoryClaim> = new Map()
   let claimedMib = 0
+  const declined = new Set<string>()
   let admissions: Admissions | undefined
   let changed = Deferred.makeUnsafe<void>()
 
@@ -48,15 +51,17 @@ export const makeMemoryLedger = (capacityMib: number): MemoryLedger => {
   const shortfall = (claim: MemoryClaim): number => {
     // A host with room for all that is asked of it needs no order among those who ask.
     if (heldMib + claimedMib + claim.memoryMib <= capacityMib) return 0
-    admissions ??= admit(capacityMib, holders, [...claims.values()])
+    const standing = [...claims.values()].filter(({ appId }) => !declined.has(appId))
+    admissions ??= admit(capacityMib, holders, standing)
     const known = claims.get(claim.appId)?.memoryMib === claim.memoryMib
-    const others = [...claims.values()].filter(({ appId }) => appId !== claim.appId)
+    const others = standing.filter(({ appId }) => appId !== claim.appId)
     const answers = known ? admissions : admit(capacityMib, holders, [...others, claim])
     return answers.get(claim.appId) ?? 0
   }
 
   const acquire: MemoryLedger["acquire"] = (appId, memoryMib, onShortfall) =>
     Effect.suspend(() => {
+      if (declined.delete(appId)) admissions = undefined
       const missing = shortfall({ appId, memoryMib })
       if (missing === 0) return change(() => setHolder(appId, memoryMib))
       const next = changed
@@ -69,10 +74,16 @@ export const makeMemoryLedger = (capacityMib: number): MemoryLedger => {
   return {
     setClaims: (next) =>
       change(() => {
+        // A new document is a new chance: who still will not start says so again.
+        declined.clear()
         claims = new Map(next.map((claim) => [claim.appId, claim]))
         claimedMib = next.reduce((sum, { memoryMib }) => sum + memoryMib, 0)
       }),
     acquire,
+    decline: (appId) =>
+      Effect.suspend(() =>
+        declined.has(appId) || !claims.has(appId) ? Effect.void : change(() => declined.add(appId))
+      ),
     hold: (appId, memoryMib) => change(() => setHolder(appId, memoryMib)),
     release: (appId) => (holders.has(appId) ? change(() => setHolder(appId, undefined)) : Effect.void),
     held: Effect.sync(() => heldMib)

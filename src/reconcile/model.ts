@@ -70,6 +70,7 @@ export const factsOf = (model: AppModel, now: number, refusal: string | undefine
   volumes: model.volumes,
   record: model.record,
   machineUp: model.attachment !== undefined,
+  strayMachine: model.attachment === undefined && model.record?.machine !== undefined,
   refusal,
   slotRetryAt: model.slotFailure?.retryAt
 })

@@ -2,6 +2,7 @@
  * What to do next for one app. Pure: facts in, one step out. The app's fiber asks again after every message
  * and every step, so the planner never has to think further than one step ahead.
  */
+import { sameJson } from "../document/difference.ts"
 import type { DesiredInstance, DesiredVolume, VolumeId } from "../document/schema.ts"
 import type { AppRecord, VolumeRecord } from "../services/HostState.ts"
 import { backoffMs, mayStart } from "./backoff.ts"
@@ -25,6 +26,8 @@ export interface AppFacts {
   readonly volumes: ReadonlyMap<VolumeId, VolumeFacts>
   readonly record: AppRecord | undefined
   readonly machineUp: boolean
+  /** The record names a microVM that this daemon is not attached to. */
+  readonly strayMachine: boolean
   /** Why this host does not run the instance, whatever is tried. */
   readonly refusal: string | undefined
   /** All slots were taken; ask again at this time. */
@@ -35,6 +38,8 @@ export type StopReason = "not-desired" | "desired-stopped" | "superseded"
 
 export type Step =
   | { readonly kind: "stop"; readonly reason: StopReason }
+  /** A microVM may run that nobody is attached to: what was to end it has failed. */
+  | { readonly kind: "end-stray" }
   | { readonly kind: "provision-volume"; readonly volume: DesiredVolume }
   | { readonly kind: "delete-volume"; readonly volumeId: VolumeId }
   | { readonly kind: "claim-slot" }
@@ -142,7 +147,9 @@ const planInstance = (facts: AppFacts, instance: DesiredInstance): Plan => {
   const attempts = attemptsOf(record, instance)
   if (!mayStart(instance.config.restartPolicy, attempts)) return wait()
   // A budget that was earned back (0 attempts) owes no wait.
-  const due = attempts === 0 ? now : failure.at + backoffMs(instance.config.restartPolicy, attempts)
+  // Nor does a failure of the future: the clock was set back since.
+  const due =
+    attempts === 0 || failure.at > now ? now : failure.at + backoffMs(instance.config.restartPolicy, attempts)
   return now < due ? wait(due) : step({ kind: "start", instance, slot: record.slot })
 }
 
@@ -159,6 +166,7 @@ const sooner = (left: number | undefined, right: number | undefined): number | u
 
 /** The next step for the app, when nothing else is under way for it. */
 export const plan = (facts: AppFacts): Plan => {
+  if (facts.strayMachine) return step({ kind: "end-stray" })
   if (facts.machineUp) {
     const reason = stopReason(facts)
     if (reason !== undefined) return step({ kind: "stop", reason })
@@ -186,18 +194,30 @@ export const plan = (facts: AppFacts): Plan => {
   return wait(next.kind === "wait" ? sooner(until, next.until) : until)
 }
 
+const bootsOtherwise = (left: DesiredInstance, right: DesiredInstance): boolean =>
+  left.volumeId !== right.volumeId ||
+  !sameJson(left.layers, right.layers) ||
+  !sameJson(left.config, right.config)
+
+const volumeStepIsDue = (facts: AppFacts): boolean =>
+  facts.desiredVolumes.some((wanted) => planVolume(facts, wanted).kind === "step")
+
 /**
  * Whether a step that is under way is still what the facts ask for. A step that is not is interrupted and
  * unwinds; the planner is asked again. A stop is always carried to its end.
+ *
+ * @param waiting a start that has done nothing yet but wait for its turn: it takes up what the document says
+ *   meanwhile, and lets the app's volumes go first
  */
-export const stillWanted = (running: Step, facts: AppFacts): boolean => {
+export const stillWanted = (running: Step, facts: AppFacts, waiting = false): boolean => {
   switch (running.kind) {
     case "start":
       return (
         facts.instance !== undefined &&
         facts.refusal === undefined &&
         wantsMachine(facts.instance) &&
-        facts.instance.deploymentId === running.instance.deploymentId
+        facts.instance.deploymentId === running.instance.deploymentId &&
+        !(waiting && (bootsOtherwise(facts.instance, running.instance) || volumeStepIsDue(facts)))
       )
     case "provision-volume": {
       const wanted = facts.desiredVolumes.find((volume) => volume.volumeId === running.volume.volumeId)

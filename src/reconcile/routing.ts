@@ -10,7 +10,8 @@ const same = (left: AppRoute | undefined, right: AppRoute | undefined): boolean 
   JSON.stringify(left) === JSON.stringify(right)
 
 export const makeRouting = (host: HostContext, model: AppModel) => {
-  let inForce: AppRoute | undefined
+  /** Unknown until a route was put in force, and again whenever another app may have taken a hostname of it. */
+  let inForce: AppRoute | undefined | "unknown" = "unknown"
 
   const wanted = (status: InstanceStatus | undefined): AppRoute | undefined => {
     const { instance } = model.desired
@@ -20,7 +21,9 @@ export const makeRouting = (host: HostContext, model: AppModel) => {
     return {
       appId: model.appId,
       hostPort: httpPortOfSlot(status.slot),
-      hostnames: instance.hostnames.map(({ hostname }) => hostname),
+      hostnames: instance.hostnames
+        .map(({ hostname }) => hostname)
+        .filter((hostname) => host.hostnameOwners.get(hostname) === model.appId),
       target: routeTarget(status, (slot) => host.network.reach(slot, httpPort))
     }
   }
@@ -30,9 +33,18 @@ export const makeRouting = (host: HostContext, model: AppModel) => {
     apply: (status: InstanceStatus | undefined): Effect.Effect<void> =>
       Effect.suspend(() => {
         const next = wanted(status)
-        if (same(next, inForce)) return Effect.void
-        inForce = next
-        return next === undefined ? host.proxy.removeRoute(model.appId) : host.proxy.setRoute(next)
-      })
+        if (inForce !== "unknown" && same(next, inForce)) return Effect.void
+        inForce = "unknown"
+        const put = next === undefined ? host.proxy.removeRoute(model.appId) : host.proxy.setRoute(next)
+        return Effect.tap(put, () =>
+          Effect.sync(() => {
+            inForce = next
+          })
+        )
+      }),
+    /** The next `apply` puts the route in force whatever it was. */
+    renew: (): void => {
+      inForce = "unknown"
+    }
   }
 }

@@ -182,4 +182,14 @@ const takeUp = Effect.fnUntraced(function* (app: App, { machine, scope, session,
 
 /** The whole start. Fails with the error whose message is the sentence for the report. */
 export const start = (app: App, instance: DesiredInstance, slot: number) =>
-  withMemory(app, instance.config.resources.memoryMib, run(app, instance, slot))
+  withMemory(
+    app,
+    instance.config.resources.memoryMib,
+    run(app, instance, slot).pipe(
+      Effect.onExit((exit) =>
+        Exit.isSuccess(exit)
+          ? Effect.void
+          : Effect.catch(app.host.network.detach(slot), (error) => Effect.logError(error.message))
+      )
+    )
+  )

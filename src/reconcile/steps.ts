@@ -5,7 +5,7 @@ import type { VolumeRecord } from "../services/HostState.ts"
 import type { App } from "./app-context.ts"
 import type { Step } from "./plan.ts"
 import { start } from "./start.ts"
-import { stop } from "./stop.ts"
+import { endStray, stop } from "./stop.ts"
 
 /** All slots are taken. */
 export class NoSlotLeft extends Schema.TaggedError<NoSlotLeft>()("NoSlotLeft", { maxApps: Schema.Int }) {
@@ -19,9 +19,22 @@ const saveVolume = Effect.fnUntraced(function* (app: App, record: VolumeRecord) 
   app.model.volumes.set(record.volumeId, { record, failure: undefined })
 })
 
+/** The document gives the volume of one app to another: it would carry one's data to the other. */
+export class VolumeOfAnother extends Schema.TaggedError<VolumeOfAnother>()("VolumeOfAnother", {
+  volumeId: Schema.String,
+  owner: Schema.String
+}) {
+  override get message() {
+    return `volume ${this.volumeId} belongs to app ${this.owner}: a volume never changes hands; name another one`
+  }
+}
+
 const provision = Effect.fnUntraced(function* (app: App, { volumeId, sizeBytes }: DesiredVolume) {
   const { appId } = app.model
   const { metrics } = app.host
+  const owner = app.host.volumeOwners.get(volumeId)
+  if (owner !== undefined && owner !== appId) return yield* new VolumeOfAnother({ volumeId, owner })
+  app.host.volumeOwners.set(volumeId, appId)
   const known = app.model.volumes.get(volumeId)?.record
   // A volume that grows stays whole all the while; one that is made is not, until it is formatted.
   if (known?.state !== "ready") yield* saveVolume(app, { volumeId, appId, sizeBytes, state: "provisioning" })
@@ -41,6 +54,7 @@ const deleteVolume = Effect.fnUntraced(function* (app: App, volumeId: VolumeId) 
 const forgetVolume = Effect.fnUntraced(function* (app: App, volumeId: VolumeId) {
   yield* app.host.state.deleteVolume(volumeId)
   app.model.volumes.delete(volumeId)
+  app.host.volumeOwners.delete(volumeId)
 })
 
 const claimSlot = Effect.fnUntraced(function* (app: App) {
@@ -72,6 +86,8 @@ export const runStep = Effect.fnUntraced(function* (app: App, step: Step) {
       return app.model.attachment === undefined
         ? undefined
         : yield* stop(app, app.model.attachment, step.reason)
+    case "end-stray":
+      return yield* endStray(app)
     case "provision-volume":
       return yield* provision(app, step.volume)
     case "delete-volume":

@@ -1,5 +1,6 @@
 /** From a microVM that runs to none: in order when the guest answers, by force when it does not. */
 import { Deferred, Effect, Option } from "effect"
+import type { MachineRecord } from "../services/Hypervisor.ts"
 import type { App } from "./app-context.ts"
 import { letGo } from "./attachment.ts"
 import { unprobed } from "./health.ts"
@@ -25,13 +26,30 @@ const askToShutDown = (attachment: Attachment) =>
 
 /** Lets go of a microVM that has ended or is to end now, and gives back all that it held. Safe to repeat. */
 export const release = Effect.fnUntraced(function* (app: App, attachment: Attachment) {
-  const { host, model } = app
+  const { model } = app
   yield* letGo(attachment)
   model.attachment = undefined
   model.health = unprobed
-  yield* host.hypervisor.kill(attachment.machine.record)
-  yield* host.network.detach(attachment.machine.record.slot)
+  yield* end(app, attachment.machine.record)
+})
+
+/**
+ * Ends a microVM that nobody is attached to, and gives back all that it held. The record keeps naming it until
+ * that has succeeded: as long as a VMM may run, nothing is started in its place.
+ */
+export const end = Effect.fnUntraced(function* (app: App, machine: MachineRecord) {
+  const { host, model } = app
+  yield* host.hypervisor.kill(machine)
   yield* host.memory.release(model.appId)
+  yield* host.network.detach(machine.slot)
+})
+
+/** Ends the microVM that the record names, and forgets it. */
+export const endStray = Effect.fnUntraced(function* (app: App) {
+  const machine = app.model.record?.machine
+  if (machine === undefined) return
+  yield* end(app, machine)
+  yield* app.amend(({ machine: _, startedAt: __, healthy: ___, ...record }) => record)
 })
 
 /** The whole stop. The budget is fresh afterwards: whoever stops an app and starts it again owes no wait. */

@@ -27,6 +27,7 @@ const steady: AppFacts = {
   volumes: volumes(known(vol)),
   record: booted,
   machineUp: true,
+  strayMachine: false,
   refusal: undefined,
   slotRetryAt: undefined
 }
