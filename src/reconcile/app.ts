@@ -54,6 +54,7 @@ const initialModel = (options: AppOptions): AppModel => ({
   volumes: new Map<VolumeId, VolumeFacts>(
     options.volumes.map((record) => [record.volumeId, { record, failure: undefined }])
   ),
+  ownerOf: (volumeId) => options.host.volumeOwners.get(volumeId),
   attachment: undefined,
   health: unprobed,
   guestFailure: undefined,

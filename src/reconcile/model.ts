@@ -50,6 +50,8 @@ export interface AppModel {
   desired: DesiredApp
   record: AppRecord | undefined
   readonly volumes: Map<VolumeId, VolumeFacts>
+  /** Which app of the host an existing volume belongs to. */
+  readonly ownerOf: (volumeId: VolumeId) => AppId | undefined
   attachment: Attachment | undefined
   health: Health
   /** What the guest itself said when it gave up. */

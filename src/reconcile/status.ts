@@ -189,18 +189,27 @@ export const volumeMessage = (
     : undefined
 }
 
+/** The sentence for a volume that the document gives to another app than the one whose data it holds. */
+export const volumeOfAnother = (volumeId: VolumeId, owner: AppId): string =>
+  `volume ${volumeId} belongs to app ${owner}: a volume never changes hands; name another one`
+
 export const volumeStatuses = (model: AppModel): ReadonlyArray<VolumeStatus> => {
   const ids = new Set([...model.desired.volumes.map(({ volumeId }) => volumeId), ...model.volumes.keys()])
   return Array.from(ids, (volumeId) => {
     const wanted = model.desired.volumes.find((volume) => volume.volumeId === volumeId)
     const known = model.volumes.get(volumeId)
+    const owner = model.ownerOf(volumeId)
+    const foreign =
+      wanted !== undefined && owner !== undefined && owner !== model.appId
+        ? volumeOfAnother(volumeId, owner)
+        : undefined
     return {
       volumeId,
       appId: model.appId,
-      state: volumeState(wanted, known),
+      state: foreign === undefined ? volumeState(wanted, known) : "failed",
       sizeBytes: known?.record?.sizeBytes ?? wanted?.sizeBytes ?? 0,
       exists: known?.record?.state === "ready" || known?.record?.state === "deleting",
-      message: volumeMessage(model, wanted, known)
+      message: foreign ?? volumeMessage(model, wanted, known)
     }
   })
 }

@@ -1,10 +1,11 @@
 /** What each step of the planner does. Fails with an error whose message is the sentence for the report. */
 import { Effect, Schema } from "effect"
-import type { DesiredVolume, VolumeId } from "../document/schema.ts"
+import { AppId, type DesiredVolume, VolumeId } from "../document/schema.ts"
 import type { VolumeRecord } from "../services/HostState.ts"
 import type { App } from "./app-context.ts"
 import type { Step } from "./plan.ts"
 import { start } from "./start.ts"
+import { volumeOfAnother } from "./status.ts"
 import { endStray, stop } from "./stop.ts"
 
 /** All slots are taken. */
@@ -21,11 +22,11 @@ const saveVolume = Effect.fnUntraced(function* (app: App, record: VolumeRecord) 
 
 /** The document gives the volume of one app to another: it would carry one's data to the other. */
 export class VolumeOfAnother extends Schema.TaggedError<VolumeOfAnother>()("VolumeOfAnother", {
-  volumeId: Schema.String,
-  owner: Schema.String
+  volumeId: VolumeId,
+  owner: AppId
 }) {
   override get message() {
-    return `volume ${this.volumeId} belongs to app ${this.owner}: a volume never changes hands; name another one`
+    return volumeOfAnother(this.volumeId, this.owner)
   }
 }
 
