@@ -74,9 +74,8 @@ export const makeMemoryLedger = (capacityMib: number): MemoryLedger => {
   return {
     setClaims: (next) =>
       change(() => {
-        // A new document is a new chance: who still will not start says so again.
-        declined.clear()
         claims = new Map(next.map((claim) => [claim.appId, claim]))
+        for (const appId of declined) if (!claims.has(appId)) declined.delete(appId)
         claimedMib = next.reduce((sum, { memoryMib }) => sum + memoryMib, 0)
       }),
     acquire,

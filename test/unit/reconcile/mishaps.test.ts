@@ -192,4 +192,21 @@ describe("a host under which things go wrong", () => {
       yield* host.stop()
     })
   )
+
+  it.effect("an app that will not start keeps no memory from those behind it, document after document", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost({ machine: { memoryMib: 640 + 600 } })
+      host.machine.always("boot", "broken", { fail: "no such machine" })
+      yield* host.start()
+      yield* host.put(running("broken"))
+      yield* host.until("its restarts are spent", () =>
+        /used up/.test(host.instanceOf("broken")?.message ?? "")
+      )
+      yield* host.put(running("broken", "a"))
+      yield* host.untilState("a", "running")
+      yield* host.put(running("broken", "a", "b"))
+      yield* host.untilState("b", "running")
+      yield* host.stop()
+    })
+  )
 })
