@@ -64,7 +64,7 @@ const located = (text: string, file: string, problems: ReadonlyArray<Problem>): 
 }
 
 /** The largest configuration that is read, in characters. */
-const MAX_CONFIG_LENGTH = 1024 * 1024
+export const MAX_CONFIG_LENGTH = 1024 * 1024
 
 /** Reads a configuration, or refuses it with all its problems. `file` is its path, for the message. */
 export const decodeConfig = (text: string, file: string): Result.Result<HostConfig, ConfigRefused> => {

@@ -6,7 +6,7 @@ import { HostConfig } from "./schema.ts"
 const known = new Set(namesIn(HostConfig.ast))
 
 /** The last part of a key, what follows it on its line, and where that starts. */
-const assignment = /^[ \t]*(?:[^\s="']+\.|"[^"]*"\.)*("[^"]*"|'[^']*'|[^\s="'.]+)[ \t]*=[ \t]*(.*)$/gmu
+const assignment = /^[ \t]*(?:[^\s="'.]+\.|"[^"\n]*"\.)*("[^"\n]*"|'[^'\n]*'|[^\s="'.]+)[ \t]*=[ \t]*(.*)$/gmu
 /** `//name:password@`, which no address of ours may hold. */
 const credentials = /:\/\/([^\s"'/]*)@/gu
 

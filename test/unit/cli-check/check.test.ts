@@ -53,6 +53,22 @@ describe("nibrunnerd check", () => {
       ])
     })
   )
+  it.effect("answers at once for what is no text at all, or one that is made to be read for ever", () =>
+    Effect.gen(function* () {
+      const program = new Uint8Array(8 * 2 ** 20).map((_, n) => (n * 7919) % 251)
+      const folder = yield* folderWith({
+        program,
+        "dots.toml": "a.".repeat(400_000),
+        "quotes.toml": '"\n'.repeat(400_000),
+        "dotted.toml": "a.b.c\n".repeat(150_000)
+      })
+      for (const name of ["program", "dots.toml", "quotes.toml", "dotted.toml"]) {
+        const { code, text } = yield* run("check", "--as", "config", join(folder, name))
+        assert.strictEqual(code, 1, name)
+        assert.include(text, `${name}:1:`)
+      }
+    })
+  )
   it.effect(
     "lists each problem as a compiler does, with the line and a mark under the place, and exits with 1",
     () =>
