@@ -57,7 +57,15 @@ const supported = (config: HostConfig) => {
     ]
   ]
   const first = problems.find(([asked]) => asked)
-  return first === undefined ? Effect.void : Effect.fail(first[1])
+  if (first !== undefined) return Effect.fail(first[1])
+  const idle = [
+    ...(config.cron === undefined ? [] : ["[cron]"]),
+    ...(config.filesystem === undefined ? [] : ["[filesystem]"]),
+    ...(config.proxy?.raw === undefined ? [] : ["[proxy.raw]"])
+  ]
+  return idle.length === 0
+    ? Effect.void
+    : Effect.logWarning(`no effect in this version: ${idle.join(", ")} of the configuration`)
 }
 
 const proxyOptions = ({ proxy }: HostConfig): ProxyOptions => {

@@ -57,6 +57,7 @@ export const adopt = Effect.fnUntraced(function* (
   }
   const machine = found.value
   yield* host.memory.hold(model.appId, instance.config.resources.memoryMib)
+  yield* Effect.logInfo(`took up the microVM of ${model.appId}, process ${machine.record.process?.pid}`)
   const now = yield* Effect.clockWith((clock) => clock.currentTimeMillis)
   // A clock that was set back must not make a microVM younger than new.
   const startedAt = Math.min(model.record?.startedAt ?? now, now)

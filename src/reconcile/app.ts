@@ -280,7 +280,7 @@ const probed = Effect.fnUntraced(function* (app: App, health: Health) {
   const { model } = app
   const first = health.everHealthy && model.record?.healthy !== true
   model.health = health
-  if (first) yield* Effect.logDebug("is healthy")
+  if (first) yield* Effect.logInfo(`${model.appId} is up and healthy`)
   if (first) yield* noted(app.amend((record) => ({ ...record, healthy: true })))
 })
 

@@ -165,7 +165,9 @@ export const runHost = Effect.gen(function* () {
   const onAccepted = Effect.fnUntraced(function* (accepted: DocumentInForce) {
     const touched = difference(inForce?.document, accepted.document).appIds
     inForce = accepted
-    yield* Effect.logInfo(`accepted a document that touches ${touched.size} apps`)
+    yield* Effect.logInfo(
+      `accepted a document that touches ${touched.size === 1 ? "one app" : `${touched.size} apps`}`
+    )
     // First what the document wants in all, so that the order in which apps ask for memory does not matter.
     const wanted = byApp(accepted.document)
     yield* host.memory.setClaims(claimsOf(accepted.document, wanted, host.limits))
@@ -182,6 +184,10 @@ export const runHost = Effect.gen(function* () {
       refusal = reason
       return news ? changed : Effect.void
     })
+
+  const { address } = host.proxy
+  if (address !== undefined) yield* Effect.logInfo(`serves hostnames on ${address.host}:${address.port}`)
+  yield* Effect.addFinalizer(() => Effect.logInfo("ends; its microVMs run on, and nobody is routed to them"))
 
   const told = { host, allLooked, document: () => ({ inForce, refusal }) }
   const page = yield* MetricsPage

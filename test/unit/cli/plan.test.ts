@@ -201,7 +201,7 @@ describe("nibrunnerd plan", () => {
     () =>
       Effect.gen(function* () {
         const host = yield* makeHost()
-        const failure = { reason: "the guest is gone", at: 5000, deploymentId: booted("shop").deploymentId }
+        const failure = { reason: "the guest is gone", at: 0, deploymentId: booted("shop").deploymentId }
         const failed = (attempts: number) =>
           host.note((state) =>
             Effect.andThen(
@@ -215,7 +215,7 @@ describe("nibrunnerd plan", () => {
             kind: "restart",
             deploymentId: "dep-1",
             reason: "the guest is gone",
-            notBefore: "1970-01-01T00:00:07.000Z"
+            notBefore: "1970-01-01T00:00:02.000Z"
           }
         ])
         yield* failed(4)
