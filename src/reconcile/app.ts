@@ -139,7 +139,8 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
 
   const { record } = model
   if (record?.machine !== undefined && record.instance !== undefined) {
-    yield* publish
+    // In the report from the start, should taking it up take long; nothing is counted or routed by it yet.
+    yield* host.publish(appStatus(model, yield* now, refusalOf()))
     // As long as nobody knows whether the microVM runs, nothing else may be started in its place.
     yield* adopt(app, record.machine, record.instance).pipe(
       Effect.tapError((error) =>
