@@ -27,8 +27,8 @@ export const renewing = (
       )
     )
     let digest = inForce.digest
-    /** What was wrong the last time, said or not. */
-    let wrong: string | undefined
+    /** What was wrong the last time, said or not, and since when. */
+    let wrong: { readonly message: string; readonly since: number } | undefined
     let said: string | undefined
 
     const use = (credentials: Credentials) => {
@@ -43,17 +43,18 @@ export const renewing = (
       )
     }
 
-    const complain = ({ message }: CredentialsProblem) => {
-      if (message === said) return Effect.succeed(BACKSTOP)
-      if (message !== wrong) {
-        wrong = message
-        return Effect.succeed(PATIENCE)
-      }
-      said = message
-      return Effect.logError(`${message}; the proxy goes on with the certificate that it has`).pipe(
-        Effect.as(BACKSTOP)
-      )
-    }
+    const complain = ({ message }: CredentialsProblem) =>
+      Effect.gen(function* () {
+        if (message === said) return BACKSTOP
+        const now = yield* Clock.currentTimeMillis
+        if (message !== wrong?.message) wrong = { message, since: now }
+        const left = Duration.toMillis(PATIENCE) - (now - wrong.since)
+        // Changes that come in between are looked at at once; what is wrong has its time all the same.
+        if (left > 0) return Duration.millis(left)
+        said = message
+        yield* Effect.logError(`${message}; the proxy goes on with the certificate that it has`)
+        return BACKSTOP
+      })
 
     const look = Effect.result(readCredentials(files)).pipe(
       Effect.flatMap((result) => (Result.isSuccess(result) ? use(result.success) : complain(result.failure)))
