@@ -1,5 +1,5 @@
 /** Reads the report and shows it, once or whenever it changes. */
-import { Console, Effect, FileSystem, Option, Result, Schema, Terminal } from "effect"
+import { Clock, Console, Effect, FileSystem, Option, Result, Schema, Terminal } from "effect"
 import { TerminalCapabilities } from "effect/cli"
 import type { HostReport } from "../report/schema.ts"
 import { HostView } from "../services/HostView.ts"
@@ -36,8 +36,6 @@ const hostnames = Effect.gen(function* () {
   )
 })
 
-const now = Effect.clockWith((clock) => clock.currentTimeMillis)
-
 interface Shown {
   readonly text: string
   readonly report: HostReport
@@ -56,7 +54,7 @@ const lines = Effect.fnUntraced(function* ({ hostnames, report }: Shown) {
   return renderStatus({
     report,
     hostnames,
-    now: yield* now,
+    now: yield* Clock.currentTimeMillis,
     paint: canColor ? coloured : plain,
     width: columns > 0 ? columns : undefined
   })

@@ -1,5 +1,5 @@
 /** Taking up a microVM that an earlier daemon has started. */
-import { Deferred, Effect, Exit, Option, Schedule, Scope } from "effect"
+import { Clock, Deferred, Effect, Exit, Option, Schedule, Scope } from "effect"
 import type { DesiredInstance } from "../document/schema.ts"
 import type { GuestSession } from "../services/Guest.ts"
 import type { Machine, MachineRecord } from "../services/Hypervisor.ts"
@@ -58,7 +58,7 @@ export const adopt = Effect.fnUntraced(function* (
   const machine = found.value
   yield* host.memory.hold(model.appId, instance.config.resources.memoryMib)
   yield* Effect.logInfo(`took up the microVM of ${model.appId}, process ${machine.record.process?.pid}`)
-  const now = yield* Effect.clockWith((clock) => clock.currentTimeMillis)
+  const now = yield* Clock.currentTimeMillis
   // A clock that was set back must not make a microVM younger than new.
   const startedAt = Math.min(model.record?.startedAt ?? now, now)
   // It runs whether this can be written or not; what the notes lack is found again by the machine's id.

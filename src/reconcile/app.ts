@@ -5,7 +5,7 @@
  * the mailbox, so that a new document can supersede it; no second step begins before the first has ended and
  * unwound. So there is never a second boot, and nothing acts on what it checked a while ago.
  */
-import { Cause, Effect, Exit, FiberHandle, Queue, Result, Schedule } from "effect"
+import { Cause, Clock, Effect, Exit, FiberHandle, Queue, Result, Schedule } from "effect"
 import type { AppId, VolumeId } from "../document/schema.ts"
 import type { InstanceState } from "../report/schema.ts"
 import type { GuestEvent } from "../services/Guest.ts"
@@ -45,8 +45,6 @@ const slotRetryMs = 10_000
 /** A volume that failed is tried again after this long. */
 const volumeRetryMs = 30_000
 
-const now = Effect.clockWith((clock) => clock.currentTimeMillis)
-
 const initialModel = (options: AppOptions): AppModel => ({
   appId: options.appId,
   desired: options.desired,
@@ -72,7 +70,7 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
   const routing = makeRouting(host, model)
   const counting = makeCounting(host.metrics, model)
   const publish = Effect.gen(function* () {
-    const at = yield* now
+    const at = yield* Clock.currentTimeMillis
     const refused = refusalOf()
     const status = appStatus(model, at, refused)
     yield* routing.apply(status.instance)
@@ -118,12 +116,12 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
 
   /** False when the fiber is to end. */
   const proceed = Effect.fnUntraced(function* () {
-    const facts = factsOf(model, yield* now, refusalOf())
+    const facts = factsOf(model, yield* Clock.currentTimeMillis, refusalOf())
     if (model.step !== undefined) {
       if (stillWanted(model.step, facts, model.progress?.kind === "short-of-memory")) return true
       yield* supersede()
     }
-    const next = plan(factsOf(model, yield* now, refusalOf()))
+    const next = plan(factsOf(model, yield* Clock.currentTimeMillis, refusalOf()))
     yield* FiberHandle.clear(timer)
     if (next.kind === "end") return !options.mayEnd()
     if (next.kind === "wait" && model.attachment === undefined) yield* host.memory.decline(model.appId)
@@ -133,14 +131,14 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
   })
 
   const lookAgainAt = Effect.fnUntraced(function* (at: number) {
-    const delay = Math.max(0, at - (yield* now))
+    const delay = Math.max(0, at - (yield* Clock.currentTimeMillis))
     yield* FiberHandle.run(timer, Effect.andThen(Effect.sleep(delay), post({ kind: "look-again" })))
   })
 
   const { record } = model
   if (record?.machine !== undefined && record.instance !== undefined) {
     // In the report from the start, should taking it up take long; nothing is counted or routed by it yet.
-    yield* host.publish(appStatus(model, yield* now, refusalOf()))
+    yield* host.publish(appStatus(model, yield* Clock.currentTimeMillis, refusalOf()))
     // As long as nobody knows whether the microVM runs, nothing else may be started in its place.
     yield* adopt(app, record.machine, record.instance).pipe(
       Effect.tapError((error) =>
@@ -207,7 +205,7 @@ const stepEnded = Effect.fnUntraced(function* (app: App, step: Step, failure: St
   if (failure === undefined) return
   yield* Effect.logWarning(`${model.appId}: ${step.kind} failed: ${failure.reason}`)
   yield* app.host.metrics.appFailed(model.appId, failure.kind)
-  const at = yield* now
+  const at = yield* Clock.currentTimeMillis
   switch (step.kind) {
     case "start":
       return yield* noted(
@@ -242,7 +240,7 @@ const exited = Effect.fnUntraced(function* (app: App, exit: MachineExit) {
   const { attachment, record } = model
   // A stop that is under way sees the end itself.
   if (attachment === undefined || record === undefined || model.step?.kind === "stop") return
-  const at = yield* now
+  const at = yield* Clock.currentTimeMillis
   const reason = model.guestFailure ?? describeExit(exit)
   model.guestFailure = undefined
   yield* Effect.logWarning(`${model.appId}: ${reason}`)
@@ -266,7 +264,7 @@ const guestSaid = Effect.fnUntraced(function* (app: App, event: GuestEvent) {
   if (event.kind === "started") yield* Effect.logDebug("its program was started")
   if (event.kind === "failed") app.model.guestFailure = event.reason
   if (event.kind !== "restarting") return
-  const at = yield* now
+  const at = yield* Clock.currentTimeMillis
   const { attempt, budget, total, exit, reason, backoffMs } = event
   yield* noted(
     app.amend((record) => ({
@@ -292,7 +290,7 @@ const noteConvergence = Effect.fnUntraced(function* (app: App, state: InstanceSt
   if (instance === undefined || record === undefined || state === undefined) return false
   const ask = askOf(instance)
   if (record.converged?.ask === ask || !isConverged(state, instance.desiredState)) return false
-  const at = yield* now
+  const at = yield* Clock.currentTimeMillis
   yield* noted(app.amend((before) => ({ ...before, converged: { at, ask } })))
   return true
 })

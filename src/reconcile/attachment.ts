@@ -2,7 +2,7 @@
  * This daemon's hold on one microVM: the watch for its end, its output and its health, as fibers in one scope.
  * Closing the scope lets go of the microVM; it does not end it.
  */
-import { Deferred, Effect, Exit, Fiber, Option, Queue, Scope } from "effect"
+import { Clock, Deferred, Effect, Exit, Fiber, Option, Queue, Scope } from "effect"
 import type { DesiredInstance } from "../document/schema.ts"
 import { timed } from "../metrics/host-metrics.ts"
 import type { GuestEvent, GuestSession, PortProbe } from "../services/Guest.ts"
@@ -68,8 +68,6 @@ const probe = (
   )
 }
 
-const now = Effect.clockWith((clock) => clock.currentTimeMillis)
-
 const watchHealth = Effect.fnUntraced(function* (
   host: HostContext,
   attachment: Attachment,
@@ -84,7 +82,7 @@ const watchHealth = Effect.fnUntraced(function* (
   while (true) {
     const [seconds, result] = yield* timed(probe(host, attachment, timeoutMs, !health.everHealthy))
     yield* host.metrics.probed(appId, check.kind, probeOutcome(check, result), seconds)
-    const at = yield* now
+    const at = yield* Clock.currentTimeMillis
     health = observe(health, check, result, at)
     yield* post({ kind: "probed", machineId, health })
     const delay = nextProbeMs(health, check, at - startedAt)

@@ -5,7 +5,7 @@
  * A guest has no fiber of its own here: thousands of those, asleep for most of a minute, would take more memory than
  * all else that is kept of an app.
  */
-import { Deferred, Effect, Queue, Random, Schedule, Scope } from "effect"
+import { Clock, Deferred, Effect, Queue, Random, Schedule, Scope } from "effect"
 import type { GuestSession } from "../services/Guest.ts"
 import type { HostContext } from "./host-context.ts"
 import type { Attachment } from "./model.ts"
@@ -36,14 +36,12 @@ interface Turn {
 
 export type Turns = Map<Attachment, Turn>
 
-const now = Effect.clockWith((clock) => clock.currentTimeMillis)
-
 /** Has the microVM measured from now on, as long as this daemon holds it. */
 export const measureWhileHeld = Effect.fnUntraced(function* (
   { turns, measurements }: HostContext,
   attachment: Attachment
 ) {
-  const dueAt = (yield* now) + firstMs
+  const dueAt = (yield* Clock.currentTimeMillis) + firstMs
   const { appId, machineId } = attachment.machine.record
   turns.set(attachment, { attachment, dueAt, waits: false, wasAsked: false, isSilent: false })
   const letGo = Effect.sync(() => {
@@ -58,7 +56,7 @@ export const runMeasuring = Effect.fnUntraced(function* ({ turns, measurements, 
   const answering = yield* Queue.unbounded<Turn>()
   const silent = yield* Queue.unbounded<Turn>()
 
-  const look = Effect.map(now, (at) => {
+  const look = Effect.map(Clock.currentTimeMillis, (at) => {
     for (const turn of turns.values()) {
       if (turn.waits || turn.dueAt > at || !Deferred.isDoneUnsafe(turn.attachment.session)) continue
       turn.waits = true
@@ -80,7 +78,7 @@ export const runMeasuring = Effect.fnUntraced(function* ({ turns, measurements, 
     const { appId, machineId } = machine.record
     const { volumeId, config } = instance
     const given = { appId, machineId, ...config.resources, volumeId, volumeBytes: volumeBytes(attachment) }
-    const reason = measurements.note(given, usage, yield* now)
+    const reason = measurements.note(given, usage, yield* Clock.currentTimeMillis)
     if (reason !== undefined) return yield* Effect.fail(reason)
   })
 
@@ -100,7 +98,7 @@ export const runMeasuring = Effect.fnUntraced(function* ({ turns, measurements, 
     )
     // Guests that came up together are not asked together for ever.
     const wait = turn.wasAsked ? everyMs : yield* Random.nextIntBetween(everyMs / 2, everyMs)
-    turn.dueAt = (yield* now) + wait
+    turn.dueAt = (yield* Clock.currentTimeMillis) + wait
     turn.wasAsked = true
     turn.waits = false
   })

@@ -2,7 +2,7 @@
  * The clock of the meters: adds the time that passes, brings what is measured to the host's notes, and sees to it
  * that new measurements are reported. It waits for no guest.
  */
-import { Effect, Schedule } from "effect"
+import { Clock, Effect, Schedule } from "effect"
 import type { HostContext } from "./host-context.ts"
 
 const passEveryMs = 5_000
@@ -11,8 +11,6 @@ const saveEveryMs = 20_000
 const savedAtOnce = 1_000
 /** New measurements alone make no more reports than this. Meters that have only grown make none. */
 const reportEveryMs = 15_000
-
-const now = Effect.clockWith((clock) => clock.currentTimeMillis)
 
 /** Takes up what an earlier daemon has written down. */
 export const loadMeters = Effect.fnUntraced(function* ({ state, measurements }: HostContext) {
@@ -28,7 +26,7 @@ export const runMetering = Effect.fnUntraced(function* (host: HostContext, onNew
   const { state, measurements, statuses } = host
   let complained = false
 
-  const pass = Effect.map(now, (at) => measurements.pass(statuses, at))
+  const pass = Effect.map(Clock.currentTimeMillis, (at) => measurements.pass(statuses, at))
 
   const save = Effect.gen(function* () {
     const { records, forgotten } = measurements.unsaved

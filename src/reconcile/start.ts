@@ -5,7 +5,7 @@
  * link and no memory held; what a daemon that dies here leaves is found by its machine id and taken up or ended
  * by the next.
  */
-import { Deferred, Effect, Exit, Random, Scope } from "effect"
+import { Clock, Deferred, Effect, Exit, Random, Scope } from "effect"
 import type { DesiredInstance } from "../document/schema.ts"
 import type { GuestSession } from "../services/Guest.ts"
 import { BootFailed, type Machine, type MachineRecord, type MachineSpec } from "../services/Hypervisor.ts"
@@ -19,8 +19,6 @@ import { attemptsOf } from "./plan.ts"
 
 /** A guest that says nothing in time is ended and booted anew this many times before the start has failed. */
 const bootsPerStart = 3
-
-const now = Effect.clockWith((clock) => clock.currentTimeMillis)
 
 const half = Random.nextIntBetween(0, 2 ** 32 - 1)
 
@@ -106,7 +104,7 @@ const withMemory = <A, E>(app: App, memoryMib: number, run: Effect.Effect<A, E>)
 
 /** Counts the attempt, in the notes before anything is done. A new deployment starts with a fresh record. */
 const countAttempt = Effect.fnUntraced(function* (app: App, instance: DesiredInstance) {
-  const at = yield* now
+  const at = yield* Clock.currentTimeMillis
   yield* app.amend((record) => {
     const same = record.instance?.deploymentId === instance.deploymentId
     const { failure: _, lastRestart: __, healthy: ___, ...rest } = record
@@ -160,7 +158,7 @@ interface Booted {
 
 /** Hands the boot spec over and begins to watch. */
 const takeUp = Effect.fnUntraced(function* (app: App, { machine, scope, session, instance, link }: Booted) {
-  const startedAt = yield* now
+  const startedAt = yield* Clock.currentTimeMillis
   yield* session.handOver(bootSpec(instance, link, startedAt))
   yield* Effect.logDebug("its guest has taken the boot spec")
   yield* app.amend(({ failure: _, lastRestart: __, ...record }) => ({
