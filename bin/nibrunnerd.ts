@@ -9,12 +9,15 @@ import { saidBy } from "../src/cli/failure.ts"
 import { jsonLines, logLevel } from "../src/cli/log.ts"
 import { nibrunnerd } from "../src/cli/main.ts"
 import { layerUsage } from "../src/cli/usage.ts"
+import type { HostSecrets } from "../src/config/host-env.ts"
 import type { HostConfig } from "../src/config/schema.ts"
 
 // Each is loaded when a command takes it: the others start without it.
 const host = {
-  run: (config: HostConfig) =>
-    Effect.promise(() => import("./daemon.ts")).pipe(Effect.flatMap(({ runDaemon }) => runDaemon(config))),
+  run: (config: HostConfig, secrets: HostSecrets) =>
+    Effect.promise(() => import("./daemon.ts")).pipe(
+      Effect.flatMap(({ runDaemon }) => runDaemon(config, secrets))
+    ),
   view: (config: HostConfig) =>
     Effect.promise(() => import("../layers/view/host.ts")).pipe(
       Effect.map(({ layerHostView }) => layerHostView(config)),

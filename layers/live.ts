@@ -1,5 +1,6 @@
 /** The host's services for a configuration: which implementation each section of it names. */
 import { Effect, Layer, Schema } from "effect"
+import type { HostSecrets } from "../src/config/host-env.ts"
 import { DEFAULT_KEEP_MIB_PER_APP, type HostConfig } from "../src/config/schema.ts"
 import { HostSettings } from "../src/reconcile/settings.ts"
 import { layerWatchedDocument } from "./document/watch.ts"
@@ -82,7 +83,7 @@ const proxyOptions = ({ proxy }: HostConfig): ProxyOptions => {
 }
 
 /** Every service of a host. The guest image is verified and the state directory is held before anything else happens. */
-export const layerLive = (config: HostConfig) => {
+export const layerLive = (config: HostConfig, _secrets: HostSecrets) => {
   const { metrics, paths } = config
   const stateDir = paths.state_dir
   const image = layerVerifiedGuestImage(paths.guest_image_dir)

@@ -27,7 +27,8 @@ export const daemon = <E, R>(run: RunHost<E, R>) =>
       yield* Effect.gen(function* () {
         const { file, config } = yield* readConfig
         yield* Effect.logInfo(`nibrunnerd starts with ${file}`)
-        yield* run(config)
+        const { readHostSecrets } = yield* Effect.promise(() => import("./host-secrets.ts"))
+        yield* run(config, yield* readHostSecrets(config, file))
       }).pipe(logged)
     })
   ).pipe(
@@ -35,7 +36,8 @@ export const daemon = <E, R>(run: RunHost<E, R>) =>
     Command.withDescription(
       paragraphs(
         "Run this host in the foreground until SIGTERM or SIGINT. Its microVMs go on without it; the next daemon takes them up.",
-        "The configuration is the file that NIBRUNNER_CONFIG names, else /etc/nibrunner/config.toml. The daemon's own log goes to stderr, one JSON object a line; NIBRUNNER_LOG is debug, info (the default), warn or error."
+        "The configuration is the file that NIBRUNNER_CONFIG names, else /etc/nibrunner/config.toml. The daemon's own log goes to stderr, one JSON object a line; NIBRUNNER_LOG is debug, info (the default), warn or error.",
+        "What a configuration needs of secrets (for s3:// stores and for ZeroFS) is read from the environment: under systemd from host.env beside the configuration. A variable that is needed and not set is refused by name before anything is touched."
       )
     ),
     Command.withExamples([

@@ -1,11 +1,12 @@
 /** What `bin/` gives to the commands: the ways to the host, each loaded when a command takes it. */
 import type { Effect, Layer } from "effect"
+import type { HostSecrets } from "../config/host-env.ts"
 import type { HostConfig } from "../config/schema.ts"
 import type { HostView } from "../services/HostView.ts"
 import type { LogReader } from "../services/LogReader.ts"
 
 /** Runs the host until it is interrupted. */
-export type RunHost<E, R> = (config: HostConfig) => Effect.Effect<void, E, R>
+export type RunHost<E, R> = (config: HostConfig, secrets: HostSecrets) => Effect.Effect<void, E, R>
 
 /** Looks at the host. */
 export type OpenView<E, R> = (config: HostConfig) => Layer.Layer<HostView, E, R>

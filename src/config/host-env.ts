@@ -45,15 +45,37 @@ export interface HostSecrets {
   readonly zerofsPassword?: Redacted.Redacted
 }
 
+const Missing = Schema.Struct({
+  name: Schema.String,
+  because: Schema.String,
+  /** `host.env` gives it a value, but the process was started without it. */
+  inFile: Schema.Boolean
+})
+
+const listed = (missing: ReadonlyArray<typeof Missing.Type>): string =>
+  missing.map(({ because, name }) => `${name} (needed because ${because})`).join(", ")
+
 /** Variables are needed and not set, or empty. */
 export class HostEnvIncomplete extends Schema.TaggedError<HostEnvIncomplete>()("HostEnvIncomplete", {
   /** The file that they belong into. */
   file: Schema.String,
-  missing: Schema.Array(Schema.Struct({ name: Schema.String, because: Schema.String }))
+  missing: Schema.Array(Missing)
 }) {
   override get message() {
-    const names = this.missing.map(({ because, name }) => `${name} (needed because ${because})`)
-    return `not set or empty: ${names.join(", ")}: set ${this.missing.length === 1 ? "it" : "them"} in ${this.file}`
+    const notGiven = this.missing.filter(({ inFile }) => inFile)
+    const notSet = this.missing.filter(({ inFile }) => !inFile)
+    return [
+      ...(notSet.length === 0
+        ? []
+        : [
+            `not set or empty: ${listed(notSet)}: set ${notSet.length === 1 ? "it" : "them"} in ${this.file} and start the daemon again`
+          ]),
+      ...(notGiven.length === 0
+        ? []
+        : [
+            `set in ${this.file}, but not in the daemon's environment: ${listed(notGiven)}: the daemon's unit must name that file as its EnvironmentFile, and the daemon be started again since it was changed`
+          ])
+    ].join("; ")
   }
 }
 
@@ -61,17 +83,41 @@ export class HostEnvIncomplete extends Schema.TaggedError<HostEnvIncomplete>()("
 export const hostEnvFile = (configFile: string): string =>
   `${configFile.slice(0, configFile.lastIndexOf("/") + 1)}host.env`
 
+const assignment = /^[ \t]*([A-Za-z_][A-Za-z0-9_]*)=(.*)$/u
+
+/**
+ * The variables to which the text of a `host.env` gives a value, as systemd reads an `EnvironmentFile`. A line that
+ * ends in a backslash goes on with the next; lines that start with `#` or `;` say nothing. Of the values only whether
+ * they are empty is looked at.
+ */
+export const namesSetIn = (text: string): ReadonlySet<string> => {
+  const names = new Set<string>()
+  for (const line of text.replace(/\r(?=\n|$)/gu, "").replace(/\\\n/gu, "").split("\n")) {
+    const [, name = "", value = ""] = assignment.exec(line) ?? []
+    if (name === "") continue
+    // The last assignment counts.
+    if (/^\s*(?:""|'')?\s*$/u.test(value)) names.delete(name)
+    else names.add(name)
+  }
+  return names
+}
+
 /**
  * The secrets that this configuration needs, from the environment of the process. A variable that is empty
  * counts as not set. Variables that are not needed are not read.
+ *
+ * @param setInFile the variables to which `host.env` gives a value, where that can be told
  */
 export const hostSecrets = (
   config: HostConfig,
   environment: Readonly<Record<string, string | undefined>>,
-  configFile: string
+  configFile: string,
+  setInFile: ReadonlySet<string> = new Set()
 ): Result.Result<HostSecrets, HostEnvIncomplete> => {
   const needed = neededVariables(config)
-  const missing = needed.filter(({ name }) => (environment[name] ?? "").trim() === "")
+  const missing = needed
+    .filter(({ name }) => (environment[name] ?? "").trim() === "")
+    .map(({ because, name }) => ({ name, because, inFile: setInFile.has(name) }))
   if (missing.length > 0)
     return Result.fail(new HostEnvIncomplete({ file: hostEnvFile(configFile), missing }))
   const value = (name: string) => environment[name] ?? ""

@@ -75,7 +75,7 @@ const arms = Layer.mergeAll(
 
 const daemon = Effect.gen(function* () {
   const { config } = yield* readConfig
-  yield* runHost.pipe(Effect.provide(arms.pipe(Layer.provideMerge(layerLive(config)))))
+  yield* runHost.pipe(Effect.provide(arms.pipe(Layer.provideMerge(layerLive(config, {})))))
 })
 
 NodeRuntime.runMain(daemon.pipe(Effect.provide(NodeServices.layer)))

@@ -29,14 +29,21 @@ const environment = (host: Host, more: Record<string, string> = {}) => {
   return { ...inherited, TERM: "xterm", NIBRUNNER_CONFIG: path.join(host.folder, "config.toml"), ...more }
 }
 
-/** Runs it with pipes, until it ends. */
-const run = (host: Host, ...args: ReadonlyArray<string>) => {
+/** Runs it with pipes and more in its environment, until it ends. */
+const runWith = (host: Host, more: Record<string, string>, ...args: ReadonlyArray<string>) => {
   const { status, stderr, stdout } = spawnSync(process.execPath, [program, ...args], {
     encoding: "utf8",
-    env: environment(host)
+    env: environment(host, more)
   })
   return { status, stderr, stdout }
 }
+
+/** Runs it with pipes, until it ends. */
+const run = (host: Host, ...args: ReadonlyArray<string>) => runWith(host, {}, ...args)
+
+/** The last line of the daemon's log. */
+const lastSaid = ({ stderr }: { readonly stderr: string }): string =>
+  JSON.parse(stderr.trim().split("\n").at(-1) ?? "").message
 
 /** Runs it on a terminal of so many columns: all that it writes there. */
 const onTerminal = (host: Host, columns: number, command: string, more?: Record<string, string>) =>
@@ -114,6 +121,36 @@ describe("the program nibrunnerd", () => {
       assert.strictEqual(said.level, "fatal")
       assert.match(said.message, /^the daemon ends: the configuration .* there is no such file/u)
     })
+  )
+
+  it.live(
+    "refuses to run a host whose configuration needs a variable that is not set or empty, by name",
+    () =>
+      Effect.gen(function* () {
+        const host = yield* makeHost({ "artifacts.store_url": '"s3://bucket"' })
+        const given = { AWS_REGION: "eu-central-1", AWS_ACCESS_KEY_ID: "", AWS_SECRET_ACCESS_KEY: " " }
+        const refused = runWith(host, given, "daemon")
+        assert.strictEqual(refused.status, 1)
+        const file = path.join(host.folder, "host.env")
+        assert.strictEqual(
+          lastSaid(refused),
+          `the daemon ends: not set or empty: AWS_ACCESS_KEY_ID (needed because artifacts.store_url is an s3:// address), AWS_SECRET_ACCESS_KEY (needed because artifacts.store_url is an s3:// address): set them in ${file} and start the daemon again`
+        )
+        assert.isFalse(existsSync(host.stateDir))
+
+        yield* host.write("host.env", "AWS_ACCESS_KEY_ID=AKIA\nAWS_SECRET_ACCESS_KEY=hunter2\n")
+        const notGiven = runWith(host, given, "daemon")
+        assert.match(
+          lastSaid(notGiven),
+          /set in .*\/host\.env, but not in the daemon's environment: AWS_ACCESS/u
+        )
+        assert.notInclude(notGiven.stderr, "hunter2")
+
+        const complete = { ...given, AWS_ACCESS_KEY_ID: "AKIA", AWS_SECRET_ACCESS_KEY: "hunter2" }
+        const next = runWith(host, complete, "daemon")
+        assert.notInclude(lastSaid(next), "AWS_")
+        assert.notInclude(next.stderr, "hunter2")
+      })
   )
 
   it.live.skipIf(!hasTerminal)("is coloured and cut on a terminal, and keeps NO_COLOR", () =>

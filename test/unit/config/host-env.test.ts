@@ -2,7 +2,7 @@ import { inspect } from "node:util"
 import { assert, describe, it } from "@effect/vitest"
 import { Redacted, Result } from "effect"
 import { decodeConfig } from "../../../src/config/decode.ts"
-import { hostEnvFile, hostSecrets, neededVariables } from "../../../src/config/host-env.ts"
+import { hostEnvFile, hostSecrets, namesSetIn, neededVariables } from "../../../src/config/host-env.ts"
 import { baseConfig, zerofsConfig } from "./arbitraries.ts"
 import { type DottedKeys, tomlOf } from "./toml-text.ts"
 
@@ -47,6 +47,39 @@ describe("the variables of host.env", () => {
       assert.include(secrets.failure.message, "/etc/nibrunner/host.env")
       assert.notInclude(secrets.failure.message, "hunter")
     }
+  })
+  it("are told apart: those that the file does not set, and those that it sets but the daemon was not given", () => {
+    const setInFile = namesSetIn("AWS_REGION=eu\nAWS_ACCESS_KEY_ID=AKIA\nAWS_SECRET_ACCESS_KEY=\n")
+    const secrets = hostSecrets(
+      configOf({ ...baseConfig, "artifacts.store_url": '"s3://b"' }),
+      { AWS_REGION: "eu" },
+      file,
+      setInFile
+    )
+    assert.strictEqual(
+      Result.isFailure(secrets) ? secrets.failure.message : "",
+      "not set or empty: AWS_SECRET_ACCESS_KEY (needed because artifacts.store_url is an s3:// address): set it in /etc/nibrunner/host.env and start the daemon again; " +
+        "set in /etc/nibrunner/host.env, but not in the daemon's environment: AWS_ACCESS_KEY_ID (needed because artifacts.store_url is an s3:// address): the daemon's unit must name that file as its EnvironmentFile, and the daemon be started again since it was changed"
+    )
+  })
+  it("are set by a line of the file as systemd reads it, and the last line counts", () => {
+    const text = [
+      "# AWS_REGION=comment",
+      "; AWS_ACCESS_KEY_ID=comment",
+      " A=1",
+      'B="two words"',
+      "C=''",
+      'D=""',
+      "E=",
+      "F=first",
+      "F=",
+      "G=\\",
+      "goes on",
+      "no assignment",
+      "1H=1",
+      "I=x\r"
+    ].join("\n")
+    assert.deepStrictEqual([...namesSetIn(text)], ["A", "B", "G", "I"])
   })
   it("never show their values, however they are printed", () => {
     const secrets = Result.getOrThrow(hostSecrets(configOf(zerofsConfig), environment, file))
