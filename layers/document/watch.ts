@@ -10,6 +10,7 @@ import { constants, type FSWatcher, watch } from "node:fs"
 import * as fs from "node:fs/promises"
 import * as path from "node:path"
 import { Effect, Layer, Queue, Schedule, type Scope, Stream } from "effect"
+import { MAX_DOCUMENT_BYTES } from "../../src/document/text.ts"
 import {
   type DocumentReading,
   DocumentSource,
@@ -17,9 +18,6 @@ import {
 } from "../../src/services/DocumentSource.ts"
 import { makeDirectory, openFile } from "../files/durable.ts"
 import { FileProblem, fileProblem, onFile } from "../files/problem.ts"
-
-/** The largest document that is read. Bytes. */
-export const MAX_DOCUMENT_BYTES = 16 * 2 ** 20
 
 /** The file is read so often whatever the watch says. */
 const BACKSTOP = "30 seconds"
@@ -167,7 +165,9 @@ export const readDocument = (file: string): Effect.Effect<DocumentReading> =>
       length += bytesRead
     }
     return stat.size > MAX_DOCUMENT_BYTES
-      ? unreadable(`${file} has ${stat.size} bytes; at most ${MAX_DOCUMENT_BYTES} (16 MiB) are read`)
+      ? unreadable(
+          `${file} has ${stat.size} bytes; at most ${MAX_DOCUMENT_BYTES} (${MAX_DOCUMENT_BYTES / 2 ** 20} MiB) are read`
+        )
       : unreadable(`${file} grew while it was read; replace it by a rename`)
   }).pipe(
     Effect.scoped,
