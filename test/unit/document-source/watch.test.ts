@@ -177,7 +177,7 @@ describe("the document on the disk", () => {
     })
   )
 
-  it.live("is taken up to 16 MiB, and refused with its size when it is larger", () =>
+  it.live("is taken up to the size that is decoded, and refused with its size when it is larger", () =>
     Effect.gen(function* () {
       const file = yield* newPath
       yield* write(file, "")
@@ -189,7 +189,7 @@ describe("the document on the disk", () => {
       const reading = yield* Queue.take(readings)
       assert.deepStrictEqual(reading, {
         kind: "unreadable",
-        reason: `${file} has 16777217 bytes; at most 16777216 (16 MiB) are read`
+        reason: `${file} has 67108865 bytes; at most 67108864 (64 MiB) are read`
       })
     })
   )
