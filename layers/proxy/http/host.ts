@@ -3,10 +3,11 @@ import { ADDRESS, COLON, HOST } from "./grammar.ts"
 
 const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
+const DOT = 0x2e
 const MAX_PORT_DIGITS = 5
 
 export interface Authority {
-  /** Lowercase, without the port. */
+  /** Lowercase, without the port and the final dot. */
   readonly name: string
   /** Digits, or empty. */
   readonly port: string
@@ -29,6 +30,10 @@ export const nameEnd = (bytes: Uint8Array, start: number, end: number): number =
   return isPort(bytes, i + 1, end) ? i : -1
 }
 
+/** Where the name ends that `end` is the end of, without the dot that makes a name absolute: it is the same host's. */
+export const withoutFinalDot = (bytes: Uint8Array, start: number, end: number): number =>
+  end - start > 1 && bytes[end - 1] === DOT ? end - 1 : end
+
 const isPort = (bytes: Uint8Array, start: number, end: number): boolean => {
   if (end - start > MAX_PORT_DIGITS) return false
   let port = 0
@@ -44,7 +49,9 @@ const isPort = (bytes: Uint8Array, start: number, end: number): boolean => {
 export const parseAuthority = (text: string): Authority | undefined => {
   const bytes = Buffer.from(text, "latin1")
   const at = nameEnd(bytes, 0, bytes.length)
-  return at === -1 ? undefined : { name: text.slice(0, at).toLowerCase(), port: text.slice(at + 1) }
+  if (at === -1) return undefined
+  const name = text.slice(0, withoutFinalDot(bytes, 0, at))
+  return { name: name.toLowerCase(), port: text.slice(at + 1) }
 }
 
 export interface AbsoluteTarget {

@@ -19,7 +19,7 @@ import {
 import { CHUNKED, framingProblem, readFraming, UNKNOWN_CODING, UNSAID } from "./framing.ts"
 import { ascii, spells } from "./grammar.ts"
 import type { HeadReader } from "./head.ts"
-import { nameEnd, parseAbsolute, parseAuthority, sameAuthority } from "./host.ts"
+import { nameEnd, parseAbsolute, parseAuthority, sameAuthority, withoutFinalDot } from "./host.ts"
 
 /** Who sends the request, as the app is told. */
 export interface Peer {
@@ -41,7 +41,7 @@ export class RequestHead {
   /** 0, or the status to refuse with. */
   problem = 0
   reason = ""
-  /** Lowercase, without the port: what the request is routed by. */
+  /** Lowercase, without the port and the final dot: what the request is routed by. */
   host = ""
   isHead = false
   idempotent = false
@@ -174,7 +174,7 @@ export class RequestHead {
     const end = base + reader.valueEnd(hostField)
     const at = nameEnd(bytes, start, end)
     if (at === -1) return this.#refuse(400, "the Host field is not a hostname")
-    const name = bytes.toString("latin1", start, at)
+    const name = bytes.toString("latin1", start, withoutFinalDot(bytes, start, at))
     this.host = hasUpper(bytes, start, at) ? name.toLowerCase() : name
     if (bytes[base + reader.targetStart] === SLASH) return true
     return this.#readTarget(reader, bytes, base, bytes.toString("latin1", start, end))

@@ -113,11 +113,34 @@ describe("a request on its way to the app", () => {
     })
   )
 
-  it.live("is routed by any case of its hostname, with or without a port", () =>
+  it.live("is routed by any case of its hostname, with or without a port or a final dot", () =>
     Effect.gen(function* () {
-      for (const host of ["app.test", "APP.TEST", "app.test:1", "App.Test:65535", "app.test:"]) {
-        const { caller } = yield* forwarded(`GET / HTTP/1.1\r\nHost: ${host}\r\n\r\n`)
+      for (const host of [
+        "app.test",
+        "APP.TEST",
+        "app.test:1",
+        "App.Test:65535",
+        "app.test:",
+        "app.test.",
+        "App.Test.:80"
+      ]) {
+        const { caller, head } = yield* forwarded(`GET / HTTP/1.1\r\nHost: ${host}\r\n\r\n`)
         assert.match(yield* caller.head, /^HTTP\/1\.1 200 /u)
+        assert.include(head, `\r\nHost: ${host}\r\n`)
+      }
+      const { caller } = yield* forwarded("GET http://app.test./ HTTP/1.1\r\nHost: app.test\r\n\r\n")
+      assert.match(yield* caller.head, /^HTTP\/1\.1 200 /u)
+    })
+  )
+
+  it.live("has one final dot to its hostname at most", () =>
+    Effect.gen(function* () {
+      const app = yield* listenRaw()
+      const { port } = yield* proxyTo(app.port)
+      for (const host of ["app.test..", "."]) {
+        const caller = yield* dial(port)
+        caller.write(`GET / HTTP/1.1\r\nHost: ${host}\r\n\r\n`)
+        assert.match(yield* caller.head, /^HTTP\/1\.1 404 /u, host)
       }
     })
   )

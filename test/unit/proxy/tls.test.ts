@@ -187,27 +187,31 @@ describe("a hostname that TLS was not begun with", () => {
     })
   )
 
-  it.live("is compared without its case and its port, and not at all when TLS was begun without a name", () =>
-    Effect.gen(function* () {
-      const { app, port } = yield* secureProxy()
-      for (const [index, [servername, host]] of (
-        [
-          ["App.TEST", "app.test"],
-          ["app.test", "APP.Test:8443"],
-          ["", "app.test"],
-          ["", "other.test"]
-        ] as const
-      ).entries()) {
-        const caller = yield* dialSecure(port, { servername })
-        caller.write(get(host))
-        const connection = yield* app.connection(index)
-        yield* connection.head
-        connection.write(`${ok}`)
-        assert.match(yield* caller.through("ok"), /^HTTP\/1\.1 200 /u, `${servername} ${host}`)
-        connection.socket.end()
-        caller.socket.destroy()
-      }
-    })
+  it.live(
+    "is compared without its case, its final dot and its port, and not at all when TLS was begun without a name",
+    () =>
+      Effect.gen(function* () {
+        const { app, port } = yield* secureProxy()
+        for (const [index, [servername, host]] of (
+          [
+            ["App.TEST", "app.test"],
+            ["app.test", "APP.Test:8443"],
+            ["app.test", "app.test.:8443"],
+            ["app.test.", "app.test"],
+            ["", "app.test"],
+            ["", "other.test"]
+          ] as const
+        ).entries()) {
+          const caller = yield* dialSecure(port, { servername })
+          caller.write(get(host))
+          const connection = yield* app.connection(index)
+          yield* connection.head
+          connection.write(`${ok}`)
+          assert.match(yield* caller.through("ok"), /^HTTP\/1\.1 200 /u, `${servername} ${host}`)
+          connection.socket.end()
+          caller.socket.destroy()
+        }
+      })
   )
 })
 

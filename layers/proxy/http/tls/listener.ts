@@ -38,7 +38,8 @@ export const createTlsListener = (options: TlsListenerOptions): Server => {
     // not before: who sends no more cannot finish a handshake
     socket.allowHalfOpen = true
     const { servername } = socket as TLSSocket & { readonly servername?: string | false }
-    options.onSecure(socket, servername ? servername.toLowerCase() : undefined)
+    // some clients leave the dot in the name that makes it absolute, which names the same host
+    options.onSecure(socket, servername ? servername.toLowerCase().replace(/(?<=.)\.$/u, "") : undefined)
   })
   server.on("tlsClientError", (error: NodeJS.ErrnoException, socket) => {
     if (error.code === "ERR_TLS_HANDSHAKE_TIMEOUT") handshakes.timedOut++
