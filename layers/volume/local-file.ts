@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto"
 import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
 import * as path from "node:path"
-import { Effect, Layer, Option, Schema } from "effect"
+import { Effect, Layer, Option, Schema, SubscriptionRef } from "effect"
 import { ChildProcessSpawner } from "effect/process"
 import { VolumeId } from "../../src/document/schema.ts"
 import { VolumeBackend, VolumeError, type VolumeSpec } from "../../src/services/VolumeBackend.ts"
@@ -83,7 +83,19 @@ export const layerLocalFileVolumes = (options: LocalFileVolumesOptions) =>
             new VolumeError({ volumeId, operation, reason: cause.message })
         )
 
+      const withoutTrouble = yield* SubscriptionRef.make<string | undefined>(undefined)
+
       return {
+        checkpoints: undefined,
+        trouble: withoutTrouble,
+
+        flush: (volumeId) =>
+          openFile(fileOf(volumeId), constants.O_RDWR | constants.O_NOFOLLOW).pipe(
+            Effect.flatMap((file) => onFile(fileOf(volumeId), () => file.datasync())),
+            Effect.scoped,
+            failed(volumeId, "flushed")
+          ),
+
         provision: (spec) =>
           Effect.gen(function* () {
             const present = yield* fileSize(fileOf(spec.volumeId)).pipe(failed(spec.volumeId, "created"))

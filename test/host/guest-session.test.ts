@@ -6,6 +6,7 @@ import type { BootSpec } from "../../src/services/Guest.ts"
 import { Hypervisor, type Machine } from "../../src/services/Hypervisor.ts"
 import { guestConformance, ONE_RESTART, type Program } from "../conformance/guest.ts"
 import { bootSpec } from "../support/boot-spec.ts"
+import { volumeFile } from "../support/volume-file.ts"
 import { machineSpec, PATIENCE_MS, qemu, runtimeDirectory } from "./qemu.ts"
 
 const SLOT = 8
@@ -32,7 +33,7 @@ guestConformance(
 
     const bootMachine = Effect.gen(function* () {
       const spec = yield* machineSpec(directory, "web", SLOT)
-      execFileSync("mke2fs", ["-q", "-F", "-t", "ext4", spec.volume.path])
+      execFileSync("mke2fs", ["-q", "-F", "-t", "ext4", volumeFile(spec.volume)])
       return yield* Effect.acquireRelease(service.boot(spec), (machine) =>
         Effect.ignore(service.kill(machine.record))
       )

@@ -14,6 +14,7 @@ import { spawnQemu } from "../../layers/hypervisor/qemu/spawn.ts"
 import { GuestImage } from "../../src/services/GuestImage.ts"
 import { Hypervisor, type MachineRecord } from "../../src/services/Hypervisor.ts"
 import { hypervisorConformance } from "../conformance/hypervisor.ts"
+import { volumeFile } from "../support/volume-file.ts"
 import { guestImage, hello, machineSpec, processesOf, qemu, runtimeDirectory, tracesOf } from "./qemu.ts"
 
 /** Kills what a failed test may have left, after the test and before its directory goes. */
@@ -155,7 +156,7 @@ describe("a microVM by QEMU", () => {
       )
       const second = yield* machineSpec(directory, "web", 1)
       const error = yield* Effect.flip(service((hypervisor) => hypervisor.boot(second)))
-      assert.include(error.message, `its volume ${second.volume.path} is in use by another process`)
+      assert.include(error.message, `its volume ${volumeFile(second.volume)} is in use by another process`)
       yield* service((hypervisor) => hypervisor.kill(first.record))
     }))
 

@@ -18,6 +18,7 @@ import { slotAddresses } from "../../src/network/addresses.ts"
 import type { GuestSession } from "../../src/services/Guest.ts"
 import { snapshotConformance } from "../conformance/snapshot.ts"
 import { bootSpec } from "../support/boot-spec.ts"
+import { volumeFile } from "../support/volume-file.ts"
 import { machineSpec, PATIENCE_MS, processesOf, qemu, runtimeDirectory, tracesOf } from "./qemu.ts"
 
 const flipBit = (path: string, at: number, bit: number) => {
@@ -83,7 +84,7 @@ snapshotConformance(
         machineSpec(directory, appId, slot).pipe(
           Effect.map((spec) => ({ ...spec, link: { ...spec.link, ports: [PORT] } })),
           Effect.tap((spec) =>
-            Effect.sync(() => execFileSync("mke2fs", ["-q", "-F", "-t", "ext4", spec.volume.path]))
+            Effect.sync(() => execFileSync("mke2fs", ["-q", "-F", "-t", "ext4", volumeFile(spec.volume)]))
           ),
           Effect.orDie
         ),

@@ -16,6 +16,7 @@ import {
   type SleepFailed
 } from "../../src/services/Hypervisor.ts"
 import { bootSpec } from "../support/boot-spec.ts"
+import { volumeFile } from "../support/volume-file.ts"
 import { buildTenant } from "../tenant/build.ts"
 import { machineSpec, PATIENCE_MS, processesOf, qemu, runtimeDirectory, tracesOf } from "./qemu.ts"
 
@@ -82,7 +83,7 @@ const bootTenant = (
 ) =>
   Effect.gen(function* () {
     const plain = yield* machineSpec(directory, "web", SLOT)
-    execFileSync("mke2fs", ["-q", "-F", "-t", "ext4", plain.volume.path])
+    execFileSync("mke2fs", ["-q", "-F", "-t", "ext4", volumeFile(plain.volume)])
     const layer = yield* tenantLayer(directory)
     const spec = { ...plain, memoryMib, layers: [layer], link: { ...plain.link, ports: [3000] } }
     const machine = yield* hypervisor((service) => service.boot(spec))
@@ -329,7 +330,7 @@ describe("a microVM that sleeps", () => {
       )
       yield* hypervisor((service) => service.sleep(machine, place(directory)))
       const copy = join(directory, "copy.ext4")
-      copyFileSync(spec.volume.path, copy)
+      copyFileSync(volumeFile(spec.volume), copy)
       // what is committed lies in the journal
       spawnSync("e2fsck", ["-fy", copy])
       const printed = execFileSync("debugfs", ["-R", "cat /upper/srv/kept", copy], {

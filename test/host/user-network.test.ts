@@ -10,6 +10,7 @@ import { HealthProber } from "../../src/services/HealthProber.ts"
 import { Hypervisor } from "../../src/services/Hypervisor.ts"
 import { Network } from "../../src/services/Network.ts"
 import { bootSpec } from "../support/boot-spec.ts"
+import { volumeFile } from "../support/volume-file.ts"
 import { machineSpec, PATIENCE_MS, qemu, runtimeDirectory } from "./qemu.ts"
 
 const SLOT = 12
@@ -58,7 +59,7 @@ describe("a guest on the user network", () => {
       const host = yield* hostServer
       const link = yield* network.attach(SLOT, [PORT])
       const spec = { ...(yield* machineSpec(directory, "web", SLOT)), link }
-      execFileSync("mke2fs", ["-q", "-F", "-t", "ext4", spec.volume.path])
+      execFileSync("mke2fs", ["-q", "-F", "-t", "ext4", volumeFile(spec.volume)])
       const machine = yield* Effect.acquireRelease(hypervisor.boot(spec), ({ record }) =>
         Effect.ignore(hypervisor.kill(record))
       )

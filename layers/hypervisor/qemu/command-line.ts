@@ -1,5 +1,6 @@
 /** QEMU's command line for a microVM, and what of it can be read back from a running process. */
 import type { MachineSpec } from "../../../src/services/Hypervisor.ts"
+import type { VolumeAttachment } from "../../../src/services/VolumeBackend.ts"
 import { type RunDirectory, runRoot } from "./run-directory.ts"
 
 /** What runs the guest's instructions. */
@@ -53,24 +54,40 @@ const image = (name: string, path: string) => ({
   file: { driver: "file", filename: path, "read-only": true, locking: "on" }
 })
 
+/** How long a server that went away is waited for before a request fails; then the machine stops until it is there. Seconds. */
+const RECONNECT_SECONDS = 60
+
 /**
- * Writable, with an exclusive lock: a second VMM on the same volume fails. The host's page cache is used and a
+ * Writable. A file is opened with an exclusive lock: a second VMM on the same volume fails. The host's page cache is used and a
  * guest's flush becomes an fdatasync of the file, so that what a guest has synced survives the host. What the
  * guest discards is given back to the host's filesystem.
  */
-const volume = (path: string) => ({
+const volume = (attachment: VolumeAttachment) => ({
   "node-name": "volume",
   driver: "raw",
   discard: "unmap",
   cache: { direct: false, "no-flush": false },
-  file: {
-    driver: "file",
-    filename: path,
-    discard: "unmap",
-    locking: "on",
-    cache: { direct: false, "no-flush": false }
-  }
+  file:
+    attachment.kind === "file"
+      ? {
+          driver: "file",
+          filename: attachment.path,
+          discard: "unmap",
+          locking: "on",
+          cache: { direct: false, "no-flush": false }
+        }
+      : {
+          driver: "nbd",
+          server: { type: "unix", path: attachment.socketPath },
+          export: attachment.exportName,
+          "reconnect-delay": RECONNECT_SECONDS,
+          discard: "unmap"
+        }
 })
+
+/** A server's error stops the machine, which has the request repeated when it goes on: its guest sees none. */
+const onError = (drive: { readonly file: { readonly driver: string } }) =>
+  drive.file.driver === "nbd" ? ",werror=stop,rerror=stop" : ""
 
 const netdev = (link: MachineSpec["link"]) => {
   const forwards = link.ports.map(
@@ -124,7 +141,7 @@ export const commandLine = (
   const drives = [
     image("base", spec.image.base),
     ...spec.layers.map((path, index) => image(`layer${index}`, path)),
-    volume(spec.volume.path)
+    volume(spec.volume)
   ]
   return [
     "-name",
@@ -183,7 +200,7 @@ export const commandLine = (
       "-blockdev",
       JSON.stringify(drive),
       "-device",
-      `virtio-blk-device,drive=${drive["node-name"]},serial=${drive["node-name"]}`
+      `virtio-blk-device,drive=${drive["node-name"]},serial=${drive["node-name"]}${onError(drive)}`
     ])
   ]
 }

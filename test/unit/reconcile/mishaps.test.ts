@@ -4,6 +4,7 @@ import { Effect } from "effect"
 import { TestClock } from "effect/testing"
 import { Routes } from "../../../layers/proxy/http/routes.ts"
 import type { AppRoute } from "../../../src/services/Proxy.ts"
+import { volumeFile } from "../../support/volume-file.ts"
 import { rawDocument, rawInstance, rawVolume, running, volumeOf } from "./documents.ts"
 import { makeHost } from "./harness.ts"
 
@@ -142,7 +143,9 @@ describe("a host under which things go wrong", () => {
         let both = false
         for (let i = 0; i < 200; i++) {
           yield* TestClock.adjust(50)
-          if (host.machine.machines.filter((m) => m.spec.volume.path.endsWith(volumeOf("a"))).length > 1)
+          if (
+            host.machine.machines.filter((m) => volumeFile(m.spec.volume).endsWith(volumeOf("a"))).length > 1
+          )
             both = true
         }
         assert.strictEqual(both, false, "two microVMs have the same volume")
