@@ -1,5 +1,8 @@
 /** Objects that the document names, fetched once per digest; the digest is the check. */
 import { Context, Effect, type Exit, Schema } from "effect"
+import { type StoreError, shownKey } from "./store-errors.ts"
+
+export { StoreRefused, StoreUnavailable, StoreUnusable } from "./store-errors.ts"
 
 /** An object that the document names, as the store is asked for it. */
 export interface ObjectReference {
@@ -13,7 +16,7 @@ export class ObjectMissing extends Schema.TaggedError<ObjectMissing>()("ObjectMi
   store: Schema.String
 }) {
   override get message() {
-    return `object ${JSON.stringify(this.objectKey)} is not in the artifact store ${this.store}`
+    return `object ${shownKey(this.objectKey)} is not in the artifact store ${this.store}`
   }
 }
 
@@ -23,20 +26,11 @@ export class DigestMismatch extends Schema.TaggedError<DigestMismatch>()("Digest
   actual: Schema.String
 }) {
   override get message() {
-    return `object ${JSON.stringify(this.objectKey)} has sha-256 ${this.actual}, but the document says ${this.expected}`
+    return `object ${shownKey(this.objectKey)} has sha-256 ${this.actual}, but the document says ${this.expected}`
   }
 }
 
-export class StoreUnusable extends Schema.TaggedError<StoreUnusable>()("StoreUnusable", {
-  objectKey: Schema.String,
-  reason: Schema.String
-}) {
-  override get message() {
-    return `object ${JSON.stringify(this.objectKey)} cannot be fetched: ${this.reason}`
-  }
-}
-
-export type ArtifactStoreError = ObjectMissing | DigestMismatch | StoreUnusable
+export type ArtifactStoreError = ObjectMissing | DigestMismatch | StoreError
 
 export class ArtifactStore extends Context.Service<
   ArtifactStore,
@@ -64,5 +58,22 @@ export interface Fetched {
  */
 export const FetchObserver = Context.Reference<(fetched: Fetched) => Effect.Effect<void>>(
   "nibrunner/services/FetchObserver",
+  { defaultValue: () => () => Effect.void }
+)
+
+/** How far a fetch from the store has come. */
+export interface Fetching {
+  readonly objectKey: string
+  readonly bytes: number
+  /** Absent as long as the store has not said it. */
+  readonly totalBytes?: number
+}
+
+/**
+ * Is told how a fetch goes that an effect waits for, by whoever provides it to that effect: when the first bytes
+ * have come, then at most once a second. Of several who wait for one object each is told. By default nobody is.
+ */
+export const FetchProgress = Context.Reference<(fetching: Fetching) => Effect.Effect<void>>(
+  "nibrunner/services/FetchProgress",
   { defaultValue: () => () => Effect.void }
 )
