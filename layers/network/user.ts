@@ -11,5 +11,10 @@ import { Network } from "../../src/services/Network.ts"
 export const layerUserNetwork: Layer.Layer<Network> = Layer.succeed(Network, {
   attach: (slot, ports) => Effect.fromResult(userLink(slot, ports)),
   detach: () => Effect.void,
-  reach: (slot, guestPort) => ({ host: slotAddresses(slot).loopback, port: guestPort })
+  sweep: () => Effect.succeed([]),
+  reach: (slot, guestPort) => ({ host: slotAddresses(slot).loopback, port: guestPort }),
+  carriesDatagrams: false,
+  setForwards: () => Effect.void,
+  cut: () => Effect.void,
+  traffic: Effect.succeed(new Map())
 })

@@ -1,6 +1,6 @@
 /** The link of a guest on QEMU's user network. */
 import { Result } from "effect"
-import { NetworkError, type NetworkLink } from "../services/Network.ts"
+import { NetworkError, type UserLink } from "../services/Network.ts"
 import { MAX_SLOTS, SLOT_PREFIX_LENGTH, slotAddresses } from "./addresses.ts"
 
 const isPort = (port: number) => Number.isInteger(port) && port >= 1 && port <= 65535
@@ -9,7 +9,7 @@ const isPort = (port: number) => Number.isInteger(port) && port >= 1 && port <= 
 export const userLink = (
   slot: number,
   ports: ReadonlyArray<number>
-): Result.Result<NetworkLink, NetworkError> => {
+): Result.Result<UserLink, NetworkError> => {
   const refused = (reason: string) => Result.fail(new NetworkError({ slot, reason }))
   if (!Number.isInteger(slot) || slot < 0 || slot >= MAX_SLOTS) {
     return refused(`the slots are those from 0 to ${MAX_SLOTS - 1}`)

@@ -2,7 +2,13 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, type Layer, type Scope } from "effect"
 import { slotAddresses } from "../../src/network/addresses.ts"
-import { Network } from "../../src/services/Network.ts"
+import { Network, type NetworkLink } from "../../src/services/Network.ts"
+
+/** A tap forwards nothing: every port of the guest is reached. */
+const portsOf = (link: NetworkLink, asked: ReadonlyArray<number>) =>
+  link.kind === "user" ? link.ports : asked
+
+const hostOf = (link: NetworkLink) => (link.kind === "user" ? link.reachAddress : link.guestAddress)
 
 export const networkConformance = (
   name: string,
@@ -30,7 +36,7 @@ export const networkConformance = (
       Effect.gen(function* () {
         yield* network.attach(3, [3000])
         const again = yield* network.attach(3, [4000, 5000])
-        assert.deepStrictEqual(again.ports, [4000, 5000])
+        assert.deepStrictEqual(portsOf(again, [4000, 5000]), [4000, 5000])
         assert.deepStrictEqual(again, yield* network.attach(3, [4000, 5000]))
         yield* network.detach(3)
       }))
@@ -47,7 +53,7 @@ export const networkConformance = (
       Effect.gen(function* () {
         const before = network.reach(3, 3000)
         const link = yield* network.attach(3, [3000])
-        assert.deepStrictEqual(before, { host: link.reachAddress, port: 3000 })
+        assert.deepStrictEqual(before, { host: hostOf(link), port: 3000 })
         assert.deepStrictEqual(network.reach(3, 3000), before)
         assert.notStrictEqual(network.reach(4, 3000).host, before.host)
         yield* network.detach(3)
@@ -65,7 +71,46 @@ export const networkConformance = (
         for (const port of [0, 65536, 1.5]) {
           assert.include((yield* Effect.flip(network.attach(3, [3000, port]))).message, `${port} is no port`)
         }
-        assert.deepStrictEqual((yield* network.attach(3, [3000, 3000])).ports, [3000])
+        assert.deepStrictEqual(portsOf(yield* network.attach(3, [3000, 3000]), [3000]), [3000])
         yield* network.detach(3)
+      }))
+
+    test("sweeps the links that nobody keeps, once, and leaves the others as they are", (network) =>
+      Effect.gen(function* () {
+        const kept = yield* network.attach(3, [3000])
+        yield* network.attach(4, [3000])
+        const swept = yield* network.sweep([3, 7])
+        if (kept.kind === "tap") assert.deepStrictEqual(swept, [4])
+        assert.deepStrictEqual(yield* network.sweep([3]), [])
+        assert.deepStrictEqual(yield* network.attach(3, [3000]), kept)
+        yield* network.detach(3)
+      }))
+
+    test("takes forwards, others and none, and cuts what is open over them", (network) =>
+      Effect.gen(function* () {
+        yield* network.attach(3, [3000, 4000])
+        yield* network.setForwards(3, [{ hostPort: 21025, guestPort: 4000 }])
+        yield* network.setForwards(3, [{ hostPort: 21026, guestPort: 4000 }])
+        yield* network.setForwards(3, [])
+        yield* network.setForwards(3, [])
+        yield* network.cut(3)
+        yield* network.detach(3)
+      }))
+
+    test("takes the forwards of a slot back that is not attached", (network) =>
+      Effect.gen(function* () {
+        yield* network.setForwards(9, [])
+        yield* network.cut(9)
+      }))
+
+    test("counts for attached slots only, from nothing on", (network) =>
+      Effect.gen(function* () {
+        yield* network.attach(3, [3000])
+        for (const [slot, traffic] of yield* network.traffic) {
+          assert.strictEqual(slot, 3)
+          assert.deepStrictEqual(traffic, { bytesIn: 0, bytesOut: 0, arrivals: 0, openFlows: 0 })
+        }
+        yield* network.detach(3)
+        assert.strictEqual((yield* network.traffic).size, 0)
       }))
   })

@@ -12,6 +12,7 @@ import { slotAddresses } from "../../src/network/addresses.ts"
 import { Guest } from "../../src/services/Guest.ts"
 import { GuestImage } from "../../src/services/GuestImage.ts"
 import type { Machine, MachineSpec } from "../../src/services/Hypervisor.ts"
+import type { UserLink } from "../../src/services/Network.ts"
 
 /** How long a guest may take to come up on a machine without KVM that does much else. */
 export const PATIENCE_MS = 120_000
@@ -60,7 +61,7 @@ export const machineSpec = (
   runtimeDir: string,
   appId: string,
   slot: number
-): Effect.Effect<MachineSpec, unknown> =>
+): Effect.Effect<MachineSpec & { readonly link: UserLink }, unknown> =>
   Effect.gen(function* () {
     const image = yield* GuestImage
     const path = join(runtimeDir, `${appId}.ext4`)

@@ -133,7 +133,7 @@ snapshotConformance(
       spoilWake: (spec) => {
         const lock = Effect.callback<ReturnType<typeof createServer>>((resume) => {
           const server = createServer()
-          server.listen(PORT, spec.link.reachAddress, () => resume(Effect.succeed(server)))
+          server.listen(PORT, slotAddresses(spec.slot).loopback, () => resume(Effect.succeed(server)))
         })
         return Effect.map(
           Effect.acquireRelease(lock, (server) => Effect.sync(() => server.close())),

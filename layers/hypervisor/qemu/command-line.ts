@@ -90,6 +90,8 @@ const onError = (drive: { readonly file: { readonly driver: string } }) =>
   drive.file.driver === "nbd" ? ",werror=stop,rerror=stop" : ""
 
 const netdev = (link: MachineSpec["link"]) => {
+  // Made before and addressed by the host: QEMU only opens it, and runs no script.
+  if (link.kind === "tap") return `tap,id=net,ifname=${link.ifname},script=no,downscript=no,vhost=off`
   const forwards = link.ports.map(
     (port) => `hostfwd=tcp:${link.reachAddress}:${port}-${link.guestAddress}:${port}`
   )
