@@ -78,7 +78,8 @@ const services = Layer.unwrap(
           kernel: "/memory/kernel",
           initramfs: "/memory/initramfs",
           base: "/memory/base",
-          tscProbe: "/memory/tsc"
+          tscProbe: "/memory/tsc",
+          jail: "/memory/jail"
         }).pipe(
           Context.add(HostSettings, {
             maxApps: 5567,

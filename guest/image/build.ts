@@ -36,7 +36,8 @@ const FILES = {
   kernel: "vmlinux",
   initramfs: "initramfs",
   base: "base.squashfs",
-  tscProbe: "tsc-khz"
+  tscProbe: "tsc-khz",
+  jail: "jail"
 } as const
 
 /** Set in the environment of a build that holds the lock. */
@@ -99,7 +100,7 @@ const readVersion = (output: string): string | undefined => {
   if (!existsSync(path)) return undefined
   try {
     const manifest = JSON.parse(readFileSync(path, "utf8")) as Partial<GuestImageManifest>
-    const files = [manifest.kernel, manifest.initramfs, manifest.base, manifest.tscProbe]
+    const files = [manifest.kernel, manifest.initramfs, manifest.base, manifest.tscProbe, manifest.jail]
     const whole = files.every(
       (entry) =>
         entry !== undefined &&
@@ -147,6 +148,9 @@ const build = (output: string, version: string, versions: ReadonlyMap<string, st
     step("compile the TSC probe", () => {
       compile([join(import.meta.dirname, "tsc-khz.c")], join(image, FILES.tscProbe))
     })
+    step("compile the VMM's jail", () => {
+      compile([join(import.meta.dirname, "jail.c")], join(image, FILES.jail))
+    })
     const debianVersion = step("gather and pack the Debian base", () =>
       cachedBase(join(image, FILES.base), join(checkout, ".cache/guest-base"), baseVersion(versions), work)
     )
@@ -157,7 +161,8 @@ const build = (output: string, version: string, versions: ReadonlyMap<string, st
       kernel: described(image, FILES.kernel),
       initramfs: described(image, FILES.initramfs),
       base: described(image, FILES.base),
-      tscProbe: described(image, FILES.tscProbe)
+      tscProbe: described(image, FILES.tscProbe),
+      jail: described(image, FILES.jail)
     }
     writeFileSync(join(image, "manifest.json"), `${JSON.stringify(manifest, null, 2)}\n`)
     install(image, output)

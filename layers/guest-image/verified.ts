@@ -67,7 +67,8 @@ export const layerVerifiedGuestImage = (directory: string): Layer.Layer<GuestIma
           kernel: verified(directory, manifest.kernel),
           initramfs: verified(directory, manifest.initramfs),
           base: verified(directory, manifest.base),
-          tscProbe: verified(directory, manifest.tscProbe)
+          tscProbe: verified(directory, manifest.tscProbe),
+          jail: verified(directory, manifest.jail)
         },
         { concurrency: 2 }
       )

@@ -9,5 +9,6 @@ export const layerGuestImage = (version = "test-image"): Layer.Layer<GuestImage>
     kernel: "/image/vmlinux",
     initramfs: "/image/initramfs",
     base: "/image/base.squashfs",
-    tscProbe: "/image/tsc-khz"
+    tscProbe: "/image/tsc-khz",
+    jail: "/image/jail"
   })

@@ -7,7 +7,7 @@ export interface VmmIdentity {
   readonly gid: number
 }
 
-/** Whole range of ids that VMMs run as. */
+/** The whole range of ids that VMMs run as. */
 export interface IdRange {
   /** The ids of slot 0. */
   readonly base: number

@@ -13,7 +13,9 @@ export const GuestImageManifest = Schema.Struct({
   initramfs: GuestImageFile,
   base: GuestImageFile,
   /** A static program for the host that prints the frequency of its TSC in kHz (a TCG guest is told it). */
-  tscProbe: GuestImageFile
+  tscProbe: GuestImageFile,
+  /** A static program for the host that starts a VMM with nothing but what is its own (`guest/image/jail.c`). */
+  jail: GuestImageFile
 })
 export interface GuestImageManifest extends Schema.Schema.Type<typeof GuestImageManifest> {}
 
@@ -36,5 +38,6 @@ export class GuestImage extends Context.Service<
     readonly initramfs: string
     readonly base: string
     readonly tscProbe: string
+    readonly jail: string
   }
 >()("nibrunner/services/GuestImage") {}

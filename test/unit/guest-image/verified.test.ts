@@ -11,7 +11,8 @@ const files = {
   kernel: "vmlinux",
   initramfs: "initramfs",
   base: "base.squashfs",
-  tscProbe: "tsc-khz"
+  tscProbe: "tsc-khz",
+  jail: "jail"
 } as const
 
 const described = (name: string) => {
@@ -26,7 +27,8 @@ const manifest = {
   kernel: described(files.kernel),
   initramfs: described(files.initramfs),
   base: described(files.base),
-  tscProbe: described(files.tscProbe)
+  tscProbe: described(files.tscProbe),
+  jail: described(files.jail)
 }
 
 /** A whole image, and a way to spoil it. */
@@ -51,7 +53,8 @@ describe("the guest image", () => {
         kernel: path.join(directory, "vmlinux"),
         initramfs: path.join(directory, "initramfs"),
         base: path.join(directory, "base.squashfs"),
-        tscProbe: path.join(directory, "tsc-khz")
+        tscProbe: path.join(directory, "tsc-khz"),
+        jail: path.join(directory, "jail")
       })
     })
   )

@@ -55,7 +55,8 @@ const image = Layer.succeed(GuestImage, {
   kernel: "/memory/kernel",
   initramfs: "/memory/initramfs",
   base: "/memory/base",
-  tscProbe: "/memory/tsc-khz"
+  tscProbe: "/memory/tsc-khz",
+  jail: "/memory/jail"
 })
 
 /** What a proxy has counted that nobody has asked anything. */
