@@ -1,9 +1,12 @@
 /** `nibrunnerd check`: whether files are what the host can act on, without a host. */
 import { Console, Effect, FileSystem, Option, Runtime, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
+import { MAX_DOCUMENT_BYTES } from "../document/text.ts"
+import { paragraphs } from "./help.ts"
+import { orList } from "./near.ts"
 import { printable } from "./printable.ts"
-import { markedLine, sourceOf } from "./source-line.ts"
-import { type FileKind, fileKinds, judge, kindOf, type Verdict } from "./verdict.ts"
+import { markedLine, type Source, sourceOf } from "./source-line.ts"
+import { type FileIssue, type FileKind, fileKinds, judge, kindOf, type Verdict } from "./verdict.ts"
 
 /** The answer is no. It has been printed already. */
 export class NotValid extends Schema.TaggedError<NotValid>()("NotValid", {
@@ -19,28 +22,56 @@ export class NotValid extends Schema.TaggedError<NotValid>()("NotValid", {
 const unreadable = (kind: FileKind, reason: string): Verdict => ({
   kind,
   issues: [{ path: "", message: `the file cannot be read: ${reason}`, line: 1, column: 1 }],
+  warnings: [],
   truncated: false,
   text: "",
   hidden: () => []
 })
 
-const verdictOn = Effect.fnUntraced(function* (file: string, as: Option.Option<FileKind>) {
+/** The files of a host, as they are usually called. */
+const USUAL = ["desired.json", "config.toml"]
+const MOST_OFFERED = 3
+
+/** Why there is nothing to check under a name that is a directory's. */
+const inDirectory = Effect.fnUntraced(function* (directory: string) {
   const files = yield* FileSystem.FileSystem
-  return yield* files.readFile(file).pipe(
-    Effect.flatMap((bytes) =>
-      judge(
-        file,
-        bytes,
-        Option.getOrElse(as, () => kindOf(file, bytes))
-      )
+  const names = yield* files
+    .readDirectory(directory)
+    .pipe(Effect.orElseSucceed((): ReadonlyArray<string> => []))
+  const usual = USUAL.filter((name) => names.includes(name))
+  const likely = usual.length > 0 ? usual : names.filter((name) => /\.(?:json|toml)$/u.test(name)).sort()
+  const paths = likely.slice(0, MOST_OFFERED).map((name) => `${directory.replace(/\/+$/u, "")}/${name}`)
+  return `it is a directory; name a file in it${paths.length === 0 ? "" : `, as ${orList(paths)}`}`
+})
+
+const readSome = Effect.fnUntraced(function* (file: string) {
+  const files = yield* FileSystem.FileSystem
+  const { size, type } = yield* files.stat(file)
+  // What is larger is refused by its size alone, unread; a pipe does not tell its size.
+  if (type === "File" && size > MAX_DOCUMENT_BYTES)
+    return { reason: `it has ${size} bytes, and at most ${MAX_DOCUMENT_BYTES} are read` }
+  if (type === "Directory") return { reason: yield* inDirectory(file) }
+  return { bytes: yield* files.readFile(file) }
+})
+
+const verdictOn = Effect.fnUntraced(function* (file: string, as: Option.Option<FileKind>) {
+  const refused = (reason: string) =>
+    unreadable(
+      Option.getOrElse(as, () => "desired"),
+      reason
+    )
+  return yield* readSome(file).pipe(
+    Effect.flatMap(({ bytes, reason }) =>
+      bytes === undefined
+        ? Effect.succeed(refused(reason))
+        : judge(
+            file,
+            bytes,
+            Option.getOrElse(as, () => kindOf(file, bytes))
+          )
     ),
     Effect.catch((error) =>
-      Effect.succeed(
-        unreadable(
-          Option.getOrElse(as, () => "desired"),
-          error.reason._tag === "NotFound" ? "there is no such file" : error.message
-        )
-      )
+      Effect.succeed(refused(error.reason._tag === "NotFound" ? "there is no such file" : error.message))
     )
   )
 })
@@ -55,17 +86,31 @@ export const verdictJson = (file: string, { issues }: Verdict): string =>
 
 const kindNames = { desired: "desired.json", config: "config.toml" } as const
 
+/** One problem with its place, and the line that it is on where there is one. */
+const entry = (
+  file: string,
+  source: Source | undefined,
+  { column, line, message, path }: FileIssue,
+  degree: string
+): string =>
+  [
+    printable(`${file}:${line}:${column}: ${degree}${message}`),
+    ...(path === "" ? [] : [printable(`  at ${path}`)]),
+    ...(source === undefined ? [] : [markedLine(source, line, column)])
+  ].join("\n")
+
+/** The same for what is odd and no problem; nothing when nothing is. */
+export const warningsListing = (file: string, { hidden, text, warnings }: Verdict): string => {
+  if (warnings.length === 0) return ""
+  const source = sourceOf(text, hidden())
+  return warnings.map((warning) => entry(file, source, warning, "warning: ")).join("\n\n")
+}
+
 /** A compiler's listing for a file: each problem with the line that it is on. */
 export const verdictListing = (file: string, { hidden, issues, kind, text, truncated }: Verdict): string => {
   if (issues.length === 0) return `${file}: valid ${kindNames[kind]}`
   const source = sourceOf(text, hidden())
-  const entries = issues.map(({ column, line, message, path }) =>
-    [
-      printable(`${file}:${line}:${column}: ${message}`),
-      ...(path === "" ? [] : [printable(`  at ${path}`)]),
-      ...(text === "" ? [] : [markedLine(source, line, column)])
-    ].join("\n")
-  )
+  const entries = issues.map((issue) => entry(file, text === "" ? undefined : source, issue, ""))
   const more = truncated ? "more than " : ""
   const count = `${file}: ${more}${issues.length} problem${issues.length === 1 ? "" : "s"}`
   return [...entries, count].join("\n\n")
@@ -91,6 +136,7 @@ export const check = Command.make(
     const refused: Array<string> = []
     for (const file of files) {
       const verdict = yield* verdictOn(file, as)
+      if (verdict.warnings.length > 0) yield* Console.error(warningsListing(file, verdict))
       yield* Console.log(json ? verdictJson(file, verdict) : verdictListing(file, verdict))
       if (verdict.issues.length > 0) refused.push(file)
     }
@@ -98,7 +144,10 @@ export const check = Command.make(
   })
 ).pipe(
   Command.withDescription(
-    "Check documents and configurations: every problem with its place. Exits with 0 when all are valid, with 1 when one is not."
+    paragraphs(
+      "Check documents and configurations: every problem with its place. Exits with 0 when all are valid, with 1 when one is not.",
+      "A field of a document that is not known is ignored, as the host ignores it; where it looks like a slip for one that is optional, a warning says so on stderr. A configuration must not have any."
+    )
   ),
   Command.withExamples([
     { command: "nibrunnerd check desired.json", description: "Check a document before it is put in place" },

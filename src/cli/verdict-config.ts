@@ -13,6 +13,7 @@ export const judgeConfig = (file: string, bytes: Uint8Array): Verdict => {
   ).pipe(Result.getOrElse(() => ""))
   const verdict = {
     kind: "config" as const,
+    warnings: [],
     truncated: false,
     text: shown,
     hidden: () => secretRanges(shown)

@@ -1,10 +1,10 @@
 import { Result } from "effect"
-import { decodeDocument, SECRET_KEYS } from "../document/decode.ts"
+import { checkDocument, type DocumentIssue, SECRET_KEYS } from "../document/decode.ts"
 import { readJson } from "../document/json-reader.ts"
 import { namesIn } from "../document/names.ts"
 import { HostDesiredState } from "../document/schema.ts"
 import type { Range } from "./source-line.ts"
-import type { Verdict } from "./verdict.ts"
+import type { FileIssue, Verdict } from "./verdict.ts"
 
 // Written as one text, a command holds its arguments.
 const secretScalars: ReadonlySet<string> = new Set(["command"])
@@ -19,16 +19,20 @@ const hiddenIn = (text: string): ReadonlyArray<Range> => {
     : [...secrets, ...secretNames, [syntaxError.offset, text.length] as const].sort((a, b) => a[0] - b[0])
 }
 
+const placed = (issues: ReadonlyArray<DocumentIssue>): ReadonlyArray<FileIssue> =>
+  issues.map((issue) => ({ line: 1, column: 1, ...issue }))
+
 /** What is wrong with a `desired.json`. */
 export const judgeDocument = (bytes: Uint8Array): Verdict => {
-  const decoded = decodeDocument(bytes)
-  if (Result.isSuccess(decoded))
-    return { kind: "desired", issues: [], truncated: false, text: "", hidden: () => [] }
+  const { decoded, warnings } = checkDocument(bytes)
+  if (Result.isSuccess(decoded) && warnings.length === 0)
+    return { kind: "desired", issues: [], warnings: [], truncated: false, text: "", hidden: () => [] }
   const text = new TextDecoder().decode(bytes)
   return {
     kind: "desired",
-    issues: decoded.failure.issues.map((issue) => ({ line: 1, column: 1, ...issue })),
-    truncated: decoded.failure.truncated,
+    issues: Result.isFailure(decoded) ? placed(decoded.failure.issues) : [],
+    warnings: placed(warnings),
+    truncated: Result.isFailure(decoded) && decoded.failure.truncated,
     text,
     hidden: () => hiddenIn(text)
   }

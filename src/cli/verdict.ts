@@ -17,6 +17,8 @@ export interface FileIssue {
 export interface Verdict {
   readonly kind: FileKind
   readonly issues: ReadonlyArray<FileIssue>
+  /** What looks like a mistake and is none that the host minds. */
+  readonly warnings: ReadonlyArray<FileIssue>
   /** There are more issues than are listed. */
   readonly truncated: boolean
   readonly text: string

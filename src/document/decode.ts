@@ -12,7 +12,8 @@ import {
   DesiredVolume,
   HostDesiredState
 } from "./schema.ts"
-import { readDocumentText } from "./text.ts"
+import { countMembers, duplicateKeys, type JsonText, readDocumentText, type TextProblem } from "./text.ts"
+import { unknownFieldProblems } from "./unknown-fields.ts"
 
 /** The most problems of one document that are listed. */
 export const MAX_ISSUES = 1000
@@ -67,7 +68,8 @@ const disclosure: Disclosure = {
   secret: isSecret,
   name: (path) =>
     path.at(-2) === "environment" ? `environment variable ${quote(String(path.at(-1)))}` : fieldName(path),
-  object: "an object"
+  object: "an object",
+  ignoresUnknown: true
 }
 
 // -------------------------------------------------------------------------------------------- by its parts
@@ -211,6 +213,31 @@ const withPlaces = (
   })
 }
 
+const refusedText = (text: string, problems: ReadonlyArray<TextProblem>): DocumentRefused =>
+  withPlaces(
+    text,
+    problems.map((problem) => ({ ...problem, at: "value" as const }))
+  )
+
+interface Decoded {
+  readonly decoded: Result.Result<HostDesiredState, DocumentRefused>
+  /** There is nothing in the text that the document does not hold. */
+  readonly whole: boolean
+}
+
+const decodeText = (reading: JsonText, previous: HostDesiredState | undefined): Decoded => {
+  const value = decodeValue(reading.value, previous)
+  // Every member of the text is there: then none was named twice, and nobody needs to look.
+  if (Result.isSuccess(value) && countMembers(value.success) === reading.members)
+    return { decoded: Result.succeed(value.success), whole: true }
+  const twice = duplicateKeys(reading, MAX_ISSUES)
+  const decoded =
+    twice.length > 0
+      ? Result.fail(refusedText(reading.text, twice))
+      : Result.mapError(value, (problems) => withPlaces(reading.text, problems))
+  return { decoded, whole: false }
+}
+
 /**
  * Reads a document, or refuses it with all its problems: those of the text, else those of the schema and the rules.
  *
@@ -222,15 +249,30 @@ export const decodeDocument = (
   previous?: HostDesiredState
 ): Result.Result<HostDesiredState, DocumentRefused> => {
   const reading = readDocumentText(bytes, MAX_ISSUES)
+  return Result.isFailure(reading)
+    ? Result.fail(refusedText(reading.failure.text, reading.failure.problems))
+    : decodeText(reading.success, previous).decoded
+}
+
+export interface CheckedDocument {
+  readonly decoded: Result.Result<HostDesiredState, DocumentRefused>
+  /** Fields that are ignored and look like a slip for one that is optional. The document is none the worse. */
+  readonly warnings: ReadonlyArray<DocumentIssue>
+}
+
+/** The most warnings of one document that are listed. */
+export const MAX_WARNINGS = 100
+
+/** The same for somebody who wants to know what is odd, too. */
+export const checkDocument = (bytes: Uint8Array): CheckedDocument => {
+  const reading = readDocumentText(bytes, MAX_ISSUES)
   if (Result.isFailure(reading)) {
     const { problems, text } = reading.failure
-    return Result.fail(
-      withPlaces(
-        text,
-        problems.map((problem) => ({ ...problem, at: "value" as const }))
-      )
-    )
+    return { decoded: Result.fail(refusedText(text, problems)), warnings: [] }
   }
   const { text, value } = reading.success
-  return decodeValue(value, previous).pipe(Result.mapError((problems) => withPlaces(text, problems)))
+  const { decoded, whole } = decodeText(reading.success, undefined)
+  if (whole) return { decoded, warnings: [] }
+  const odd = unknownFieldProblems(HostDesiredState.ast, value, MAX_WARNINGS)
+  return { decoded, warnings: odd.length === 0 ? [] : withPlaces(text, odd).issues }
 }

@@ -86,6 +86,8 @@ export const readJson = (text: string, wishes: JsonWishes): JsonReading => {
   const secrets: Array<readonly [number, number]> = []
   const secretNames: Array<readonly [number, number]> = []
   let at = 0
+  /** Where the last comma stands. */
+  let comma = 0
 
   const here = (): Path => frames.map((frame) => (frame.kind === "array" ? frame.index : frame.name))
 
@@ -119,8 +121,11 @@ export const readJson = (text: string, wishes: JsonWishes): JsonReading => {
     done(
       at >= text.length
         ? { offset: text.length, message: `the text ends where ${message} belongs` }
-        : { offset: at, message: `${message} belongs here` }
+        : { offset: at, message: `${message} belongs here${habit(text, at)}` }
     )
+
+  const oneCommaTooMany = (what: string): JsonReading =>
+    done({ offset: comma, message: `this ',' is one too many: no ${what} follows it` })
 
   /** The end of the string that starts at `at`, or nothing when it is none. */
   const stringEnd = (): number | undefined => {
@@ -139,7 +144,7 @@ export const readJson = (text: string, wishes: JsonWishes): JsonReading => {
     if (expecting === "comma") {
       if (frame === undefined) return at >= text.length ? done() : fail("the end of the document")
       if (code === 0x2c) {
-        at++
+        comma = at++
         expecting = frame.kind === "object" ? "key" : "value"
         frame.index++
         continue
@@ -159,6 +164,7 @@ export const readJson = (text: string, wishes: JsonWishes): JsonReading => {
         expecting = "comma"
         continue
       }
+      if (code === 0x7d) return oneCommaTooMany("member")
       const end = code === 0x22 ? stringEnd() : undefined
       if (frame === undefined || end === undefined)
         return fail(expecting === "key" ? "a key in double quotes" : "a key in double quotes or '}'")
@@ -182,6 +188,8 @@ export const readJson = (text: string, wishes: JsonWishes): JsonReading => {
       expecting = "comma"
       continue
     }
+
+    if (code === 0x5d && frame?.kind === "array") return oneCommaTooMany("value")
 
     const wanted: Wanted | undefined =
       frame === undefined
@@ -230,6 +238,12 @@ export const readJson = (text: string, wishes: JsonWishes): JsonReading => {
     if (isSecret) secrets.push([start, at])
     expecting = "comma"
   }
+}
+
+/** What somebody may have been used to who wrote what stands at `at`. */
+const habit = (text: string, at: number): string => {
+  if (/^(?:#|\/[/*])/u.test(text.slice(at, at + 2))) return "; JSON has no comments"
+  return text[at] === "'" ? "; JSON has double quotes alone" : ""
 }
 
 const stringProblem = (stop: string): string => {

@@ -22,18 +22,21 @@ const editDistance = (left: string, right: string): number => {
   return previous[right.length] ?? 0
 }
 
+/** How far a name may be from a known one to have been meant. */
+const slip = (candidate: string): number => Math.max(2, Math.floor(candidate.length / 3))
+
 /** The known name that is nearest to a name, when it is near enough to have been meant. */
 export const nearestName = (name: string, known: ReadonlyArray<string>): string | undefined => {
   // A long name is nobody's slip, and comparing it would take long.
   if (name.length > 100) return undefined
   const scored = known
+    // As many characters must be added or taken away at least.
+    .filter((candidate) => Math.abs(candidate.length - name.length) <= slip(candidate))
     .map((candidate) => ({
       candidate,
       distance: editDistance(name.toLowerCase().replaceAll("-", "_"), candidate.toLowerCase())
     }))
     .sort((a, b) => a.distance - b.distance)
   const best = scored[0]
-  return best !== undefined && best.distance <= Math.max(2, Math.floor(best.candidate.length / 3))
-    ? best.candidate
-    : undefined
+  return best !== undefined && best.distance <= slip(best.candidate) ? best.candidate : undefined
 }

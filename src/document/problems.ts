@@ -28,6 +28,8 @@ export interface Disclosure {
   readonly describe?: (value: unknown) => string | undefined
   /** What an object is called, with its article. */
   readonly object: string
+  /** Whether keys that are not known are ignored: then one that is near a missing key is told with it. */
+  readonly ignoresUnknown?: boolean
 }
 
 const countOf = (n: number, noun: string) => `${n} ${noun}${n === 1 ? "" : "s"}`
@@ -72,6 +74,17 @@ const typeOfMember = (ast: SchemaAST.AST | undefined, key: string): SchemaAST.AS
     ? (ast.propertySignatures.find(({ name }) => name === key)?.type ?? ast.indexSignatures[0]?.type)
     : undefined
 
+/** The keys that an object of this type may have. */
+export const keysOf = (ast: SchemaAST.AST): ReadonlyArray<string> =>
+  ast._tag === "Objects" ? ast.propertySignatures.map(({ name }) => String(name)) : []
+
+/** Which of an object's keys that are not known may have been meant for a key that it lacks. */
+const slipFor = (missing: string, object: unknown, known: ReadonlyArray<string>): string | undefined => {
+  if (!isObject(object)) return undefined
+  const lacking = known.filter((key) => !(key in object))
+  return Object.keys(object).find((key) => !known.includes(key) && nearestName(key, lacking) === missing)
+}
+
 /**
  * Every problem in a schema's issue, in the order in which the schema found them. `input` is what was decoded:
  * issues keep no values, so that what is shown is decided here.
@@ -89,11 +102,20 @@ export const problemsOf = (
       describeValue(value, show && !disclosure.secret(path), disclosure.object)
     return { path, at: "value", message: `${disclosure.name(path)} is ${found}, but must be ${must}` }
   }
-  const missing = (path: Path, must: string | undefined): Problem => ({
-    path,
-    at: "missing",
-    message: `${disclosure.name(path)} is missing${must === undefined ? "" : `; it must be ${must}`}`
-  })
+  const missing = (
+    path: Path,
+    must: string | undefined,
+    beside: unknown,
+    known: ReadonlyArray<string>
+  ): Problem => {
+    const slip = disclosure.ignoresUnknown === true ? slipFor(String(path.at(-1)), beside, known) : undefined
+    const hint = slip === undefined ? "" : `; ${quote(slip)} is not a known key: was it meant?`
+    return {
+      path,
+      at: "missing",
+      message: `${disclosure.name(path)} is missing${must === undefined ? "" : `; it must be ${must}`}${hint}`
+    }
+  }
 
   const noMember = (ast: SchemaAST.Union, path: Path, value: unknown): Problem => {
     const tag = discriminator(ast)
@@ -102,7 +124,9 @@ export const problemsOf = (
       return wrong(path, value, allow(ast), !ast.types.some(isContainer))
     const kind = [...path, tag.key]
     const must = alternatives(tag.values)
-    return tag.key in value ? wrong(kind, value[tag.key], must) : missing(kind, must)
+    return tag.key in value
+      ? wrong(kind, value[tag.key], must)
+      : missing(kind, must, value, ast.types.flatMap(keysOf))
   }
 
   const failedCheck = (
@@ -120,7 +144,7 @@ export const problemsOf = (
   }
 
   const unknownKey = ({ ast }: SchemaIssue.UnexpectedKey, path: Path): string => {
-    const known = ast._tag === "Objects" ? ast.propertySignatures.map(({ name }) => String(name)) : []
+    const known = keysOf(ast)
     const nearest = nearestName(String(path.at(-1)), known)
     const remedy =
       nearest === undefined ? `known here: ${known.join(", ")}` : `did you mean ${quote(nearest)}?`
@@ -145,7 +169,14 @@ export const problemsOf = (
         const below = [...path, ...keys]
         const type = typeOfMember(ast, String(keys.at(-1)))
         return issue.issue._tag === "MissingKey"
-          ? [missing(below, type === undefined ? undefined : allow(type))]
+          ? [
+              missing(
+                below,
+                type === undefined ? undefined : allow(type),
+                keys.slice(0, -1).reduce(child, value),
+                ast === undefined ? [] : keysOf(ast)
+              )
+            ]
           : visit(issue.issue, type, below, keys.reduce(child, value))
       }
       case "Filter":

@@ -22,6 +22,8 @@ export interface TextProblem {
 export interface JsonText {
   readonly text: string
   readonly value: unknown
+  /** How many members the objects of the text have in all. */
+  readonly members: number
 }
 
 /** Both, so that a place can still be found in a text that was refused. */
@@ -96,7 +98,8 @@ const outline = (bytes: Uint8Array): Outline => {
 
 const isContainer = (value: unknown): value is object => typeof value === "object" && value !== null
 
-const countMembers = (root: unknown): number => {
+/** How many members the objects in a value have in all. */
+export const countMembers = (root: unknown): number => {
   let members = 0
   const open: Array<object> = isContainer(root) ? [root] : []
   for (let value = open.pop(); value !== undefined; value = open.pop()) {
@@ -133,7 +136,23 @@ const loneSurrogates = (value: unknown, limit: number): ReadonlyArray<Path> => {
   return found
 }
 
-/** Reads a file's bytes as JSON, or says everything that keeps it from being read. */
+/** The first `limit` keys that an object of the text names a second time: of two, `JSON.parse` keeps the last. */
+export const duplicateKeys = (
+  { members, text, value }: JsonText,
+  limit: number
+): ReadonlyArray<TextProblem> =>
+  members === countMembers(value)
+    ? []
+    : readJson(text, { duplicates: limit }).duplicates.map(({ offset, path }) => ({
+        path,
+        offset,
+        message: `key ${quote(String(path.at(-1)))} is named twice in one object`
+      }))
+
+/**
+ * Reads a file's bytes as JSON, or says everything that keeps it from being read. Only keys that are named twice are
+ * left to `duplicateKeys`.
+ */
 export const readDocumentText = (bytes: Uint8Array, limit: number): Result.Result<JsonText, TextRefusal> => {
   const refuse = (text: string, ...problems: ReadonlyArray<TextProblem>) => Result.fail({ text, problems })
 
@@ -163,21 +182,9 @@ export const readDocumentText = (bytes: Uint8Array, limit: number): Result.Resul
       offset: syntaxError?.offset ?? 0
     })
   }
-  const value = parsed.success
-
-  const problems: Array<TextProblem> = []
-  if (members !== countMembers(value))
-    for (const { offset, path } of readJson(text, { duplicates: limit }).duplicates)
-      problems.push({
-        path,
-        offset,
-        message: `key ${quote(String(path.at(-1)))} is named twice in one object`
-      })
-  if (surrogateEscapes)
-    for (const path of loneSurrogates(value, limit))
-      problems.push({
-        path,
-        message: "this string or its key holds half of a surrogate pair, which is no character"
-      })
-  return problems.length > 0 ? Result.fail({ text, problems }) : Result.succeed({ text, value })
+  const read = { text, value: parsed.success, members }
+  const lone = surrogateEscapes ? loneSurrogates(read.value, limit) : []
+  if (lone.length === 0) return Result.succeed(read)
+  const message = "this string or its key holds half of a surrogate pair, which is no character"
+  return refuse(text, ...duplicateKeys(read, limit), ...lone.map((path) => ({ path, message })))
 }

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { mkdtempSync, rmSync, truncateSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as NodeServices from "@effect/platform-node/NodeServices"
@@ -29,12 +29,14 @@ const folderWith = (files: Readonly<Record<string, string | Uint8Array>>) =>
 /** What the command prints, and the code that the process would exit with. */
 const run = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) {
   const before = (yield* TestConsole.logLines).length
+  const errorsBefore = (yield* TestConsole.errorLines).length
   const exit = yield* Effect.exit(
     Command.runWith(cli, { version: "0" })(args).pipe(Effect.provide(NodeServices.layer))
   )
   const lines = (yield* TestConsole.logLines).slice(before).map(String)
   const code = Exit.isSuccess(exit) ? 0 : Runtime.getErrorExitCode(Cause.squash(exit.cause))
-  return { code, text: lines.join("\n"), lines }
+  const errors = (yield* TestConsole.errorLines).slice(errorsBefore).map(String).join("\n")
+  return { code, text: lines.join("\n"), lines, errors }
 })
 
 const document = JSON.stringify(baseDocument(), null, 2)
@@ -128,6 +130,87 @@ describe("nibrunnerd check", () => {
       assert.notStrictEqual(unknown.code, 0)
     })
   )
+  it.effect("warns of a field that is ignored and looks like a slip, and calls the document valid", () =>
+    Effect.gen(function* () {
+      const slip = document.replace('"restartPolicy"', '"port": [],\n        "restartPolicy"')
+      const folder = yield* folderWith({ "d.json": slip })
+      const file = join(folder, "d.json")
+      const line = slip.split("\n").findIndex((text) => text.includes('"port"')) + 1
+      const listing = yield* run("check", file)
+      assert.strictEqual(listing.code, 0)
+      assert.strictEqual(listing.text, `${file}: valid desired.json`)
+      assert.strictEqual(
+        listing.errors,
+        [
+          `${file}:${line}:9: warning: port is not a known key, and is ignored; did you mean "ports"?`,
+          "  at /instances/0/config/port",
+          ` ${line} |         "port": [],`,
+          ` ${" ".repeat(String(line).length)} |         ^`
+        ].join("\n")
+      )
+      const json = yield* run("check", "--json", file)
+      assert.strictEqual(json.code, 0)
+      assert.deepStrictEqual(JSON.parse(json.text), { file, valid: true, issues: [] })
+      assert.strictEqual(json.errors, listing.errors)
+    })
+  )
+  it.effect("tells of the slip with the field that is missing, and warns beside it", () =>
+    Effect.gen(function* () {
+      const slips = document.replace('"httpPort"', '"httport"').replace("{", '{ "revison": "r1",')
+      const folder = yield* folderWith({ "d.json": slips })
+      const { code, errors, text } = yield* run("check", join(folder, "d.json"))
+      assert.strictEqual(code, 1)
+      assert.include(
+        text,
+        'httpPort is missing; it must be an integer from 1 to 65535; "httport" is not a known key: was it meant?'
+      )
+      assert.include(errors, 'warning: revison is not a known key, and is ignored; did you mean "revision"?')
+      assert.notInclude(errors, "httport")
+    })
+  )
+  it.effect("offers the files of a directory that is named in their place", () =>
+    Effect.gen(function* () {
+      const folder = yield* folderWith({
+        "desired.json": document,
+        "config.toml": config,
+        "other.json": "{}"
+      })
+      const { code, text } = yield* run("check", `${folder}/`)
+      assert.strictEqual(code, 1)
+      assert.include(
+        text,
+        `it is a directory; name a file in it, as ${folder}/desired.json or ${folder}/config.toml`
+      )
+      const other = yield* folderWith({ "b.json": document, "a.toml": config, "notes.txt": "" })
+      assert.include((yield* run("check", other)).text, `as ${other}/a.toml or ${other}/b.json`)
+      const empty = yield* folderWith({})
+      assert.match((yield* run("check", empty)).text, /it is a directory; name a file in it$/mu)
+    })
+  )
+  it.effect("refuses a file that is too large by its size, unread", () =>
+    Effect.gen(function* () {
+      const folder = yield* folderWith({ "d.json": "{" })
+      truncateSync(join(folder, "d.json"), 2 ** 40)
+      const { code, text } = yield* run("check", join(folder, "d.json"))
+      assert.strictEqual(code, 1)
+      assert.include(text, "it has 1099511627776 bytes, and at most 67108864 are read")
+    })
+  )
+  for (const [what, text, column, sentence] of [
+    ["a comma after the last member", '{"a": 1,}', 8, "this ',' is one too many: no member follows it"],
+    ["a comma after the last item", '{"a": [1 , ]}', 10, "this ',' is one too many: no value follows it"],
+    ["a comment", '{"a": 1, // one\n"b": 2}', 10, "JSON has no comments"],
+    ["single quotes", "{'a': 1}", 2, "JSON has double quotes alone"]
+  ] as const)
+    it.effect(`names ${what} as what keeps a document from being JSON`, () =>
+      Effect.gen(function* () {
+        const folder = yield* folderWith({ "d.json": text })
+        const { lines } = yield* run("check", "--json", join(folder, "d.json"))
+        const [issue] = JSON.parse(lines[0] ?? "").issues
+        assert.deepStrictEqual([issue.line, issue.column], [1, column])
+        assert.include(issue.message, sentence)
+      })
+    )
   it.effect("says of a file that cannot be read why, and goes on to the next", () =>
     Effect.gen(function* () {
       const folder = yield* folderWith({ "desired.json": document })
