@@ -113,6 +113,7 @@ const make = Effect.fnUntraced(function* (options: ProxyOptions) {
           return Effect.andThen(ownPorts.remove(appId), rawPorts?.remove(appId) ?? Effect.void)
         })
       ),
+    endConnections: (appId) => Effect.sync(() => server.endConnections(appId)),
     traffic: Effect.sync(() => server.traffic()),
     address
   })

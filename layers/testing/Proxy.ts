@@ -29,8 +29,8 @@ export type MemoryAnswer =
 /** A request that the app has not answered yet. */
 export interface MemoryRequest {
   readonly answer: MemoryAnswer
-  /** Lets the app answer; safe to repeat. */
-  readonly finish: Effect.Effect<void>
+  /** Lets the app answer, and gives what the caller gets: 502 when the app's connections have ended. Safe to repeat. */
+  readonly finish: Effect.Effect<MemoryAnswer>
 }
 
 /** A connection to a raw port. */
@@ -86,6 +86,8 @@ export interface ProxyWorld {
   readonly requestSeconds: Histogram
   readonly waiters: Set<Waiter>
   readonly sleeps: Map<AppId, Sleep>
+  /** What ends each of an app's open requests and connections. */
+  readonly ends: Map<AppId, Set<() => void>>
   /** Where wakes run: the scope of the layer that was made last. */
   fork: ((wake: Effect.Effect<void>) => void) | undefined
 }
@@ -99,6 +101,7 @@ export const makeProxyWorld = (): ProxyWorld => ({
   requestSeconds: new Histogram(REQUEST_BOUNDS),
   waiters: new Set(),
   sleeps: new Map(),
+  ends: new Map(),
   fork: undefined
 })
 
@@ -148,7 +151,15 @@ export const openRequest = (world: ProxyWorld, address: MemoryAddress): Effect.E
     )
   })
 
-const answered = (answer: MemoryAnswer): MemoryRequest => ({ answer, finish: Effect.void })
+const answered = (answer: MemoryAnswer): MemoryRequest => ({ answer, finish: Effect.succeed(answer) })
+
+/** Something of the app is open that `end` ends; gives what is to be run when it is open no more. */
+const opened = (world: ProxyWorld, appId: AppId, end: () => void): (() => void) => {
+  const ends = world.ends.get(appId) ?? new Set()
+  world.ends.set(appId, ends)
+  ends.add(end)
+  return () => void ends.delete(end)
+}
 
 const unavailable = (
   world: ProxyWorld,
@@ -174,18 +185,28 @@ const forwarded = (
     counts.unreachable++
     return answered({ kind: "proxy", status: 502, reason: "the app does not accept connections" })
   }
-  let finished = false
+  let outcome: MemoryAnswer | undefined
+  const ended = opened(world, appId, () => {
+    outcome = { kind: "proxy", status: 502, reason: "the app stopped before it answered" }
+    ended()
+    world.outcomes.unreachable++
+    counts.unreachable++
+    close()
+  })
+  const answer: MemoryAnswer = { kind: "app", appId, host, port }
   return {
-    answer: { kind: "app", appId, host, port },
+    answer,
     finish: Effect.map(Clock.currentTimeMillis, (now) => {
-      if (finished) return
-      finished = true
+      if (outcome !== undefined) return outcome
+      outcome = answer
+      ended()
       const seconds = (now - begunAt) / 1000
       counts.answers[2]++
       counts.answerSeconds += seconds
       world.requestSeconds.observe("", seconds)
       world.outcomes.served++
       close()
+      return answer
     })
   }
 }
@@ -257,7 +278,7 @@ const putRoute = (world: ProxyWorld, route: AppRoute): void => {
 
 /** Makes a request that the app answers at once. */
 export const request = (world: ProxyWorld, address: MemoryAddress): Effect.Effect<MemoryAnswer> =>
-  Effect.flatMap(openRequest(world, address), ({ answer, finish }) => Effect.as(finish, answer))
+  Effect.flatMap(openRequest(world, address), ({ finish }) => finish)
 
 /** Connects to a raw port. While the app sleeps this waits; interrupted, it is a client that leaves. */
 export const openConnection = (world: ProxyWorld, rawPort: number): Effect.Effect<MemoryConnection> =>
@@ -276,9 +297,11 @@ export const openConnection = (world: ProxyWorld, rawPort: number): Effect.Effec
     counts.open++
     counts.tcp.open++
     let closed = false
+    let ended = () => {}
     const close = Effect.sync(() => {
       if (closed) return
       closed = true
+      ended()
       counts.open--
       counts.tcp.open--
       forgetIfQuiet(world, appId)
@@ -295,6 +318,7 @@ export const openConnection = (world: ProxyWorld, rawPort: number): Effect.Effec
           return Effect.as(close, refused)
         }
         counts.tcp.relayed++
+        ended = opened(world, appId, () => Effect.runSync(close))
         return Effect.succeed({ reached: { appId, host: woken.host, port: guestPort }, close })
       }),
       Effect.onInterrupt(() => close)
@@ -325,6 +349,10 @@ export const layerProxyMemory = (world: ProxyWorld) =>
             setTarget(world, appId, { kind: "unavailable", reason: "the app was removed" })
             forgetIfQuiet(world, appId)
             changed(world, appId, undefined)
+          }),
+        endConnections: (appId) =>
+          Effect.sync(() => {
+            for (const end of [...(world.ends.get(appId) ?? [])]) end()
           }),
         traffic: Effect.sync(() => ({
           outcomes: { ...world.outcomes },

@@ -183,6 +183,13 @@ export class Proxy extends Context.Service<
     readonly setRoute: (route: AppRoute) => Effect.Effect<void>
     /** From now on the app's hostnames are answered with 404 and its own ports are closed. No error when there is no such app. */
     readonly removeRoute: (appId: AppId) => Effect.Effect<void>
+    /**
+     * Closes whatever is open to the app's guest: its microVM has ended, asleep or otherwise. No packet tells of that where
+     * the guest's address is on a tap, so without this such a connection stays open for a minute and more. Requests
+     * that had no answer get 502, answers break off, tunnels and connections to raw ports are reset. What is held for a
+     * wake is not touched. To be run after `setRoute` has put another target in force. No error when there is no such app.
+     */
+    readonly endConnections: (appId: AppId) => Effect.Effect<void>
     /** The counts at this moment: exact, and cheap enough to be read every second. */
     readonly traffic: Effect.Effect<ProxyTraffic>
     /** Where the proxy listens, once it does; absent on a host that serves no hostnames. */

@@ -420,6 +420,41 @@ export const proxyConformance = (name: string, make: Effect.Effect<ProxyHarness,
         assert.strictEqual((yield* proxy.traffic).apps.size, 0)
       }))
 
+    test("ends what is open to an app whose microVM has ended, and nothing that waits for the next", ({
+      target,
+      guest,
+      hold,
+      ask,
+      freePort,
+      connect
+    }, proxy) =>
+      Effect.gen(function* () {
+        const raw = yield* guest("raw")
+        const hostPort = yield* freePort
+        const up = yield* target("one")
+        const rawPorts = [{ name: "one", hostPort, guestPort: raw.guestPort }]
+        const route = { appId: one, hostnames: ["a.test"], rawPorts }
+        yield* proxy.setRoute({ ...route, target: up })
+        const request = yield* hold({ hostname: "a.test" })
+        yield* connect(hostPort)
+        assert.strictEqual(yield* open(proxy, one), 2)
+        const sleep = yield* sleeper
+        yield* proxy.setRoute({ ...route, target: sleep.target })
+        const waits = yield* Effect.forkScoped(ask({ hostname: "a.test" }))
+        yield* untilHeld(proxy, one, 1)
+
+        yield* proxy.endConnections(one)
+        assert.include((yield* proxy.traffic).apps.get(one), { open: 1, held: 1, unreachable: 1 })
+        assert.deepStrictEqual(yield* request.finish, {
+          status: 502,
+          reason: "the app stopped before it answered"
+        })
+        yield* sleep.wakes(up)
+        assert.deepStrictEqual(yield* Fiber.join(waits), { app: "one" })
+        yield* untilOpen(proxy, one, 0)
+        yield* proxy.endConnections(two)
+      }))
+
     test("wakes an app for connections to its raw ports, with requests that come meanwhile", ({
       guest,
       freePort,

@@ -10,6 +10,12 @@ export interface Held {
   notWoken(target: UnavailableTarget): void
 }
 
+/** A connection to the app's guest. */
+export interface Link {
+  /** The guest is no more: closes it, and tells whoever it was for. */
+  lost(): void
+}
+
 /** It stays the same object from the app's first route until it is removed and has nothing open. */
 export class App {
   readonly appId: AppId
@@ -19,6 +25,8 @@ export class App {
   pool: Pool | undefined
   /** Absent unless the target is asleep. */
   wake: Wake | undefined
+  /** Connections to the guest, used or not. */
+  readonly links = new Set<Link>()
   removed = false
 
   /** Requests that are open. */

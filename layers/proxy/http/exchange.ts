@@ -132,7 +132,7 @@ export class Exchange implements Held {
       upstream.abandon()
       return this.#retry()
     }
-    if (!this.#idempotent) this.#replay = undefined
+    if (!this.#idempotent && !upstream.isConnecting) this.#replay = undefined
     return keepsUp
   }
 
@@ -162,8 +162,9 @@ export class Exchange implements Held {
     if (pool === undefined) throw new Error(`app ${this.#app.appId} is up, but has no connections`)
     const held = this.#held ?? []
     this.#held = undefined
+    this.#replay = held
+    this.#replayBytes = this.#heldBytes
     this.#heldBytes = 0
-    this.#replay = undefined
     this.#caller.released()
     const upstream = pool.connect()
     this.#send(upstream)
@@ -242,6 +243,20 @@ export class Exchange implements Held {
     if (!this.#callerClosed) this.#caller.truncate()
   }
 
+  /**
+   * The app has ended under the request. What it has begun with it cannot finish, and no other life of it can.
+   * `untouched`: it had seen nothing of the request.
+   */
+  lost(untouched: boolean): void {
+    if (untouched && this.#replay !== undefined) {
+      if (this.#retry()) this.#caller.resumeRequest()
+    } else if (!this.#answerBegun) this.#unreachable("the app stopped before it answered")
+    else {
+      this.#settle()
+      this.#caller.truncate()
+    }
+  }
+
   /** The connection broke, or what came over it is no answer. It has been closed by then. */
   failed(upstream: Upstream, reason: string): void {
     if (this.#answerBegun) {
@@ -268,10 +283,11 @@ export class Exchange implements Held {
     upstream.put(this.#head)
   }
 
-  /** Keeps a piece of the body as long as the app might turn out to have hung up before the request. */
+  /** Keeps a piece of the body as long as the app might turn out to have hung up, or ended, before the request. */
   #keep(upstream: Upstream, bytes: Buffer, start: number, end: number): void {
     this.#replayBytes += end - start
-    if (upstream.reused && !upstream.answered && this.#replayBytes <= MAX_REPLAY_BYTES) {
+    const mayBeSentAgain = (upstream.reused && !upstream.answered) || upstream.isConnecting
+    if (mayBeSentAgain && this.#replayBytes <= MAX_REPLAY_BYTES) {
       this.#replay?.push(keepable(bytes, start, end))
     } else this.#replay = undefined
   }

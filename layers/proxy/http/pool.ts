@@ -1,4 +1,5 @@
 /** The connections to one target of one app. Outside Effect: this is the data path. */
+import type { Link } from "./app.ts"
 import { MAX_IDLE_UPSTREAMS, type Timeouts } from "./limits.ts"
 import type { Sweep } from "./sweep.ts"
 import { Upstream } from "./upstream.ts"
@@ -15,15 +16,18 @@ export class Pool {
   readonly host: string
   readonly port: number
   readonly context: PoolContext
+  /** Every connection to the app, of this pool and others. */
+  readonly links: Set<Link>
   /** The app has another target now: no connection is taken from here any more, and none comes back. */
   retired = false
   /** Unused connections, the one used last at the end. */
   readonly #idle: Array<Upstream> = []
 
-  constructor(host: string, port: number, context: PoolContext) {
+  constructor(host: string, port: number, context: PoolContext, links: Set<Link>) {
     this.host = host
     this.port = port
     this.context = context
+    this.links = links
   }
 
   /**

@@ -25,7 +25,7 @@ export interface Concurrency {
 }
 
 export interface RoutesOptions {
-  readonly openPool: (host: string, port: number) => Pool
+  readonly openPool: (host: string, port: number, app: App) => Pool
   readonly runWake: RunWake
   readonly onDefect: OnDefect
   readonly concurrency?: Concurrency | undefined
@@ -88,6 +88,17 @@ export class Routes {
     this.#setHostnames(app, [])
     this.#setTarget(app, REMOVED)
     this.forgetIfQuiet(app)
+  }
+
+  /** Closes whatever is open to the app's guest. */
+  endConnections(appId: AppId): void {
+    for (const link of [...(this.#byId.get(appId)?.links ?? [])]) {
+      try {
+        link.lost()
+      } catch (error) {
+        this.#options.onDefect(error)
+      }
+    }
   }
 
   /** Drops what is known of a removed app once nothing of it is open. */
@@ -188,7 +199,7 @@ export class Routes {
       return
     }
     app.pool?.retire()
-    app.pool = target.kind === "up" ? this.#options.openPool(target.host, target.port) : undefined
+    app.pool = target.kind === "up" ? this.#options.openPool(target.host, target.port, app) : undefined
     this.#setWake(app, target)
   }
 

@@ -49,7 +49,7 @@ export class ProxyServer {
     this.#sweep = new Sweep(timeouts.sweep)
     const context = { sweep: this.#sweep, timeouts, onDefect }
     this.#routes = new Routes({
-      openPool: (host, port) => new Pool(host, port, context),
+      openPool: (host, port, { links }) => new Pool(host, port, context, links),
       runWake: (app, wake) => runWake(wake.effect, (target) => this.#routes.woken(app, wake, target)),
       onDefect,
       concurrency
@@ -90,6 +90,10 @@ export class ProxyServer {
 
   removeRoute(appId: AppId): void {
     this.#routes.remove(appId)
+  }
+
+  endConnections(appId: AppId): void {
+    this.#routes.endConnections(appId)
   }
 
   /** What raw ports need of the proxy. */

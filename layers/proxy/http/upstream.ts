@@ -1,9 +1,11 @@
 /** One connection to an app. Outside Effect: this is the data path. */
 import { AnswerHead } from "./answer.ts"
+import type { Link } from "./app.ts"
 import { BodyReader, MALFORMED } from "./body.ts"
 import type { Exchange } from "./exchange.ts"
 import { ForgivingSocket } from "./forgiving-socket.ts"
 import { COMPLETE, HeadReader, INCOMPLETE } from "./head.ts"
+import { PEER_CHECK_MS } from "./limits.ts"
 import type { Pool } from "./pool.ts"
 import { NEVER } from "./sweep.ts"
 import { keepable, type OnRead, Wire } from "./wire.ts"
@@ -17,7 +19,7 @@ const HEAD = 1
 const BODY = 2
 const TUNNEL = 3
 
-export class Upstream extends Wire {
+export class Upstream extends Wire implements Link {
   /** When it was last given back to the pool, in ticks of the sweep. */
   idleSince = 0
   /** It has carried a request before the present one. */
@@ -36,12 +38,16 @@ export class Upstream extends Wire {
 
   constructor(pool: Pool) {
     super(pool.context.sweep, pool.context.onDefect, (onread: OnRead) =>
-      new ForgivingSocket({ onread, allowHalfOpen: true, noDelay: true }).connect({
-        host: pool.host,
-        port: pool.port
-      })
+      new ForgivingSocket({
+        onread,
+        allowHalfOpen: true,
+        noDelay: true,
+        keepAlive: true,
+        keepAliveInitialDelay: PEER_CHECK_MS
+      }).connect({ host: pool.host, port: pool.port })
     )
     this.#pool = pool
+    pool.links.add(this)
     this.deadline = this.sweep.after(pool.context.timeouts.connect)
     this.socket.once("connect", () => {
       this.deadline = NEVER
@@ -51,6 +57,11 @@ export class Upstream extends Wire {
   /** Nothing stands against another request on it. */
   get isUsable(): boolean {
     return !this.closed && !this.peerEnded && !this.writeFailed
+  }
+
+  /** The app has not accepted it yet: nothing that was written has left. */
+  get isConnecting(): boolean {
+    return this.socket.connecting
   }
 
   /** What was written last could not be handed to the kernel. */
@@ -129,7 +140,21 @@ export class Upstream extends Wire {
     this.#exchange?.appKeepsUp()
   }
 
+  /** The app's microVM has ended, which no packet may tell. */
+  lost(): void {
+    const exchange = this.#exchange
+    if (exchange === undefined) {
+      this.#closeIdle()
+      return
+    }
+    const untouched = this.isConnecting
+    this.abandon()
+    if (this.#phase === TUNNEL) exchange.appGone(false)
+    else exchange.lost(untouched)
+  }
+
   protected override gone(): void {
+    this.#pool.links.delete(this)
     if (this.#phase === TUNNEL) {
       this.#exchange?.appGone(this.peerEnded && this.errorCode === "")
       return

@@ -2,14 +2,14 @@
 import { Socket } from "node:net"
 import type { RawPort } from "../../../src/services/Proxy.ts"
 import { adopt } from "../http/accept.ts"
-import type { App, Held } from "../http/app.ts"
+import type { App, Held, Link } from "../http/app.ts"
 import { PEER_CHECK_MS } from "../http/limits.ts"
 import { NEVER } from "../http/sweep.ts"
 import { keepable, type OnRead, Wire } from "../http/wire.ts"
 import type { RawContext } from "./context.ts"
 import { MAX_HELD_BYTES } from "./limits.ts"
 
-export class TcpSession implements Held {
+export class TcpSession implements Held, Link {
   readonly #context: RawContext
   readonly #app: App
   readonly #port: RawPort
@@ -66,10 +66,23 @@ export class TcpSession implements Held {
     this.destroy()
   }
 
+  lost(): void {
+    if (this.#held === undefined) {
+      this.destroy()
+      return
+    }
+    const guest = this.#guest
+    this.#guest = undefined
+    guest?.reset()
+    clearTimeout(this.#retry)
+    this.#reach()
+  }
+
   // -------------------------------------------------------------------------------------- to the guest
 
   #reach(): void {
     const { target } = this.#app
+    this.#app.links.delete(this)
     if (target.kind === "up") this.#dial()
     else if (target.kind === "asleep") this.#context.routes.hold(this.#app, this)
     else {
@@ -104,6 +117,7 @@ export class TcpSession implements Held {
       }
     )
     this.#guest = guest
+    this.#app.links.add(this)
     guest.deadline = sweep.after(timeouts.connect)
     guest.socket.once("connect", () => this.#taken(guest))
   }
@@ -192,6 +206,7 @@ export class TcpSession implements Held {
     this.#over = true
     clearTimeout(this.#retry)
     this.#context.open.delete(this)
+    this.#app.links.delete(this)
     this.#context.routes.leave(this.#app, this)
     this.#app.tcp.open--
     this.#context.routes.forgetIfQuiet(this.#app)

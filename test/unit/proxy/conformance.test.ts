@@ -54,9 +54,7 @@ const memory = Effect.sync((): ProxyHarness => {
     freePort: Effect.sync(() => nextPort++),
     ask: (address) => request(world, address).pipe(Effect.map(seen)),
     hold: (address) =>
-      openRequest(world, address).pipe(
-        Effect.map(({ answer, finish }) => ({ finish: Effect.as(finish, seen(answer)) }))
-      )
+      openRequest(world, address).pipe(Effect.map(({ finish }) => ({ finish: Effect.map(finish, seen) })))
   }
 })
 
