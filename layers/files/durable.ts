@@ -34,6 +34,23 @@ export const writeAll = (
     }
   })
 
+/** Writes all of these at the handle's position, as few calls as the system allows. */
+export const writeAllOf = (
+  file: string,
+  handle: fs.FileHandle,
+  pieces: ReadonlyArray<Uint8Array>
+): Effect.Effect<void, FileProblem> =>
+  Effect.gen(function* () {
+    const length = pieces.reduce((sum, piece) => sum + piece.byteLength, 0)
+    const { bytesWritten } = yield* onFile(file, () => handle.writev(pieces))
+    let written = bytesWritten
+    if (written === length) return
+    for (const piece of pieces) {
+      if (written < piece.byteLength) yield* writeAll(file, handle, piece.subarray(written))
+      written = Math.max(0, written - piece.byteLength)
+    }
+  })
+
 /** Flushes a directory: the names that were made, changed or removed in it. */
 export const syncDirectory = (directory: string): Effect.Effect<void, FileProblem> =>
   openFile(directory, constants.O_RDONLY | constants.O_DIRECTORY).pipe(

@@ -2,11 +2,13 @@
 import { createHash, randomBytes } from "node:crypto"
 import { constants } from "node:fs"
 import * as path from "node:path"
-import { Effect, type Scope, Stream } from "effect"
+import { Effect, Fiber, type Scope, Stream } from "effect"
 import {
   type ArtifactStoreError,
   DigestMismatch,
+  type Fetching,
   FetchObserver,
+  FetchProgress,
   type ObjectReference,
   StoreUnusable
 } from "../../src/services/ArtifactStore.ts"
@@ -17,17 +19,30 @@ import {
   openFile,
   removeFile,
   removeLeftovers,
-  writeAll
+  writeAllOf
 } from "../files/durable.ts"
 import { type FileProblem, onFile } from "../files/problem.ts"
 import { makeSharedWork } from "../files/shared-work.ts"
+import { makeThrottled } from "./progress.ts"
 
 const HALF_FETCHED = ".fetching-"
+/** After so many bytes the disk is told to take them, so that it works while more come and little is left at the end. */
+const FLUSH_EVERY = 32 << 20
 
-/** How a store gives an object's bytes: a stream that is read once, while the scope lasts. */
+/** An object that a store has opened. */
+export interface OpenedObject {
+  /** Undefined when the store does not say it. */
+  readonly sizeBytes: number | undefined
+  /** Read once, while the scope lasts; a piece is only good until the next array is asked for. */
+  readonly bytes: Stream.Stream<Uint8Array, ArtifactStoreError>
+}
+
+/** How a store gives an object's bytes. */
 export type OpenObject = (
   object: ObjectReference
-) => Effect.Effect<Stream.Stream<Uint8Array, ArtifactStoreError>, ArtifactStoreError, Scope.Scope>
+) => Effect.Effect<OpenedObject, ArtifactStoreError, Scope.Scope>
+
+type Tell = (fetching: Fetching) => Effect.Effect<void>
 
 /**
  * Gives the `fetch` of a store. A file in the cache is known by its name alone: a name is only given to bytes
@@ -46,17 +61,26 @@ export const makeArtifactCache = (
     yield* makeDirectory(directory, 0o700)
     yield* removeLeftovers(directory, HALF_FETCHED)
     const shared = yield* makeSharedWork<string, ArtifactStoreError>()
+    /** Who waits for which digest, and wants to know how far it is. */
+    const waiting = new Map<string, Set<Tell>>()
 
-    const copy = (object: ObjectReference, temporary: string, onBytes: (bytes: number) => void) =>
+    const copy = (object: ObjectReference, temporary: string, onBytes: OnBytes) =>
       Effect.gen(function* () {
-        const bytes = yield* open(object)
+        const { bytes, sizeBytes } = yield* open(object)
         const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
         const file = yield* openFile(temporary, flags)
         const hash = createHash("sha256")
-        yield* Stream.runForEach(bytes, (piece) => {
-          onBytes(piece.byteLength)
-          hash.update(piece)
-          return writeAll(directory, file, piece)
+        const flush = makeFlusher(Effect.asVoid(onFile(directory, () => file.datasync())))
+        yield* Stream.runForEachArray(bytes, (pieces) => {
+          let length = 0
+          for (const piece of pieces) {
+            length += piece.byteLength
+            hash.update(piece)
+          }
+          return writeAllOf(directory, file, pieces).pipe(
+            Effect.andThen(flush(length)),
+            Effect.andThen(onBytes(length, sizeBytes))
+          )
         })
         const actual = hash.digest("hex")
         if (actual !== object.digest) {
@@ -71,8 +95,16 @@ export const makeArtifactCache = (
         const temporary = path.join(directory, HALF_FETCHED + randomBytes(8).toString("hex"))
         const began = performance.now()
         let bytes = 0
-        const onBytes = (more: number) => {
+        const tell = makeThrottled((fetching: Fetching) =>
+          Effect.forEach([...(waiting.get(object.digest) ?? [])], (each) => each(fetching), { discard: true })
+        )
+        const onBytes: OnBytes = (more, totalBytes) => {
           bytes += more
+          return tell({
+            objectKey: object.objectKey,
+            bytes,
+            ...(totalBytes === undefined ? {} : { totalBytes })
+          })
         }
         return copy(object, temporary, onBytes).pipe(
           Effect.andThen(commitFile(temporary, file)),
@@ -80,12 +112,33 @@ export const makeArtifactCache = (
           Effect.onError(() => Effect.ignore(removeFile(temporary))),
           unusable(object.objectKey),
           Effect.onExit((exit) =>
-            Effect.flatMap(FetchObserver, (tell) =>
-              tell({ bytes, seconds: (performance.now() - began) / 1000, exit })
+            Effect.flatMap(FetchObserver, (observe) =>
+              observe({ bytes, seconds: (performance.now() - began) / 1000, exit })
             )
           )
         )
       })
+
+    /** Runs the fetch with its caller among those who are told how far it is. */
+    const told = <A, E>(digest: string, fetching: Effect.Effect<A, E>) =>
+      Effect.flatMap(FetchProgress, (tell) =>
+        Effect.acquireUseRelease(
+          Effect.sync(() => {
+            const others = waiting.get(digest) ?? new Set()
+            waiting.set(digest, others)
+            // One of its own each time: the same observer may wait twice.
+            const mine: Tell = (progress) => tell(progress)
+            others.add(mine)
+            return { mine, others }
+          }),
+          () => fetching,
+          ({ mine, others }) =>
+            Effect.sync(() => {
+              others.delete(mine)
+              if (others.size === 0 && waiting.get(digest) === others) waiting.delete(digest)
+            })
+        )
+      )
 
     const fetch = (object: ObjectReference): Effect.Effect<string, ArtifactStoreError> =>
       Effect.gen(function* () {
@@ -98,7 +151,7 @@ export const makeArtifactCache = (
         }
         const file = path.join(directory, digest)
         if ((yield* fileSize(file)) !== undefined) return file
-        return yield* shared(digest, transfer(object, file)).pipe(
+        return yield* told(digest, shared(digest, transfer(object, file))).pipe(
           // The digest was being fetched under another key: what is wrong with that one says nothing of ours.
           Effect.catch((error) => (error.objectKey === objectKey ? Effect.fail(error) : fetch(object)))
         )
@@ -106,6 +159,22 @@ export const makeArtifactCache = (
 
     return fetch
   })
+
+type OnBytes = (more: number, totalBytes: number | undefined) => Effect.Effect<void>
+
+/** Gives a function that counts bytes and flushes beside the transfer, one flush at a time; what a flush fails with, the next count does. */
+const makeFlusher = (datasync: Effect.Effect<void, FileProblem>) => {
+  let unflushed = 0
+  let running: Fiber.Fiber<void, FileProblem> | undefined
+  return Effect.fnUntraced(function* (more: number) {
+    unflushed += more
+    if (unflushed < FLUSH_EVERY) return
+    if (running !== undefined && running.pollUnsafe() === undefined) return
+    if (running !== undefined) yield* Fiber.join(running)
+    unflushed = 0
+    running = yield* Effect.forkScoped(datasync)
+  })
+}
 
 const unusable =
   (objectKey: string) =>

@@ -20,9 +20,10 @@ export const layerDirectoryStore = (options: DirectoryStoreOptions) =>
   Layer.effect(
     ArtifactStore,
     makeArtifactCache(options.stateDir, (object) =>
-      Effect.map(openObjectFile(options.storeDirectory, object.objectKey), (file) =>
-        readPieces(file, object.objectKey, path.join(options.storeDirectory, object.objectKey))
-      )
+      Effect.map(openObjectFile(options.storeDirectory, object.objectKey), ({ file, sizeBytes }) => ({
+        sizeBytes,
+        bytes: readPieces(file, object.objectKey, path.join(options.storeDirectory, object.objectKey))
+      }))
     ).pipe(Effect.map((fetch) => ({ fetch })))
   )
 

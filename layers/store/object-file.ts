@@ -20,6 +20,11 @@ export const keyProblem = (objectKey: string): string | undefined => {
   return undefined
 }
 
+export interface OpenedFile {
+  readonly file: fs.FileHandle
+  readonly sizeBytes: number
+}
+
 /**
  * Opens the key's file, for as long as the scope lasts. Each part is opened within the directory that was
  * opened before it (by way of `/proc/self/fd`, Node has no openat), and no symbolic link is followed: nothing
@@ -28,7 +33,7 @@ export const keyProblem = (objectKey: string): string | undefined => {
 export const openObjectFile = (
   root: string,
   objectKey: string
-): Effect.Effect<fs.FileHandle, ArtifactStoreError, Scope.Scope> =>
+): Effect.Effect<OpenedFile, ArtifactStoreError, Scope.Scope> =>
   Effect.gen(function* () {
     const refuse = (reason: string) => new StoreUnusable({ objectKey, reason })
     const problem = keyProblem(objectKey)
@@ -66,7 +71,7 @@ export const openObjectFile = (
     )
     if (!stat.isFile())
       return yield* refuse(stat.isDirectory() ? "it is a directory" : "it is not a regular file")
-    return file
+    return { file, sizeBytes: stat.size }
   })
 
 const isSymbolicLink = (place: string): Effect.Effect<boolean> =>
