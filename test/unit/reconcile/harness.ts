@@ -95,7 +95,8 @@ export const makeHost = Effect.fnUntraced(function* (options: HostOptions = {}) 
         Effect.sync(() => {
           routes.delete(appId)
           routeLog.push({ removed: appId })
-        })
+        }),
+      endConnections: () => Effect.void
     } as Proxy["Service"]
   })
 
