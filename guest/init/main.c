@@ -2,9 +2,11 @@
  * PID 1 of the guest. Loads what the kernel needs to see the machine's devices, talks to the host, makes the root
  * that the host describes, and runs the program in it.
  */
+#include "flows.h"
 #include "net.h"
 #include "program.h"
 #include "root.h"
+#include "volume.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -24,7 +26,7 @@
 
 #define CHANNEL_NAME "nibrunner.guest"
 enum { CONSOLE_GRACE_MS = 10000 };
-enum tag { CHANNEL_TAG, SIGNALS_TAG, STDOUT_TAG, STDERR_TAG, EXECUTED_TAG, PROBE_TAG };
+enum tag { CHANNEL_TAG, SIGNALS_TAG, STDOUT_TAG, STDERR_TAG, EXECUTED_TAG, VOLUME_TAG, PROBE_TAG, FLOW_TAG = PROBE_TAG + PROBES };
 
 void say(const char *format, ...) {
 	char text[MAX_REASON_BYTES];
@@ -137,6 +139,7 @@ const char *machine_prepare(const struct boot_spec *spec) {
 
 void machine_end(void) {
 	program_kill();
+	volume_end();
 	root_unmount();
 	/* Not power off: a machine without ACPI would only halt, while a reset ends every VMM that we run under. */
 	reboot(RB_AUTOBOOT);
@@ -172,8 +175,11 @@ static void on_signals(struct supervisor *s, int signals) {
 	program_reap(s, now_ms());
 }
 
-static int wait_ms(uint64_t due, uint64_t other, uint64_t now) {
-	uint64_t first = !due || (other && other < due) ? other : due;
+static int wait_ms(const uint64_t *due, size_t count, uint64_t now) {
+	uint64_t first = 0;
+	for (size_t i = 0; i < count; i++)
+		if (due[i] && (!first || due[i] < first))
+			first = due[i];
 	if (!first)
 		return -1;
 	return first <= now ? 0 : first - now < 3600000 ? (int)(first - now) : 3600000;
@@ -190,9 +196,9 @@ static _Noreturn void serve(int epoll, int channel, int signals, struct session 
 			supervise_boot(s, now_ms());
 		}
 		supervise_tick(s, now_ms());
-		uint64_t probes_due = probe_tick(session, now_ms());
+		const uint64_t due[] = { probe_tick(session, now_ms()), flows_tick(now_ms()), supervise_due(s) };
 		write_channel(session, channel);
-		int count = epoll_wait(epoll, events, 8, more ? 0 : wait_ms(supervise_due(s), probes_due, now_ms()));
+		int count = epoll_wait(epoll, events, 8, more ? 0 : wait_ms(due, sizeof due / sizeof *due, now_ms()));
 		program_executed(s, now_ms());
 		for (int i = 0; i < count; i++) {
 			uint32_t tag = events[i].data.u32;
@@ -202,6 +208,10 @@ static _Noreturn void serve(int epoll, int channel, int signals, struct session 
 				on_signals(s, signals);
 			else if (tag == STDOUT_TAG || tag == STDERR_TAG)
 				program_output(s, tag == STDOUT_TAG ? STREAM_STDOUT : STREAM_STDERR);
+			else if (tag == VOLUME_TAG)
+				volume_ready(s);
+			else if (tag >= FLOW_TAG)
+				flow_ready(session, tag - FLOW_TAG, now_ms());
 			else if (tag >= PROBE_TAG)
 				probe_ready(session, tag - PROBE_TAG);
 		}
@@ -230,6 +240,8 @@ int main(void) {
 	int signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK), epoll = epoll_create1(EPOLL_CLOEXEC);
 	int channel = wait_for_channel();
 	probe_init(epoll, PROBE_TAG);
+	flows_init(epoll, FLOW_TAG);
+	volume_init(epoll, VOLUME_TAG);
 	/* The channel by its edges: while the host is not connected, a level would be told for ever. */
 	if (program_init(epoll, EXECUTED_TAG) && watch(epoll, signals, EPOLLIN, SIGNALS_TAG) &&
 	    watch(epoll, program_stdout, EPOLLIN, STDOUT_TAG) && watch(epoll, program_stderr, EPOLLIN, STDERR_TAG) &&

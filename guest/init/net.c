@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* INADDR_ANY until the boot spec has told it. */
 static in_addr_t own_address;
 
 static struct sockaddr inet(in_addr_t address, uint16_t port) {
@@ -50,10 +51,14 @@ const char *net_configure(const struct boot_spec *spec) {
 	return failure;
 }
 
-/*
- * A probe connects to the guest's own address, not to loopback: a program that listens on 127.0.0.1 alone is
- * one that the host cannot reach.
- */
+bool net_is_configured(void) {
+	return own_address != INADDR_ANY;
+}
+
+struct sockaddr net_own_address(uint16_t port) {
+	return inet(own_address, port);
+}
+
 static struct probe {
 	bool used;
 	int fd;
@@ -81,7 +86,7 @@ static enum probe_outcome outcome_of(int error) {
 }
 
 void probe_begin(struct session *session, uint32_t id, uint16_t port, uint32_t timeout_ms) {
-	struct sockaddr address = inet(own_address, port);
+	struct sockaddr address = net_own_address(port);
 	uint32_t number = 0;
 	while (number < PROBES && probes[number].used)
 		number++;

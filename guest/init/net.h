@@ -4,8 +4,13 @@
 
 #include "session.h"
 
+#include <sys/socket.h>
+
 /* Gives lo and eth0 their addresses: NULL, or a sentence. */
 const char *net_configure(const struct boot_spec *spec);
+bool net_is_configured(void);
+/* A port of the guest's own address, not of loopback: a program that listens on 127.0.0.1 alone is one that the host cannot reach. */
+struct sockaddr net_own_address(uint16_t port);
 
 enum { PROBES = 16 };
 /* Probes are watched by this epoll; the events carry `tag` plus the number of the probe. */

@@ -1,5 +1,6 @@
 #include "program.h"
 #include "root.h"
+#include "volume.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -201,6 +202,8 @@ void program_reap(struct supervisor *s, uint64_t now) {
 		} else if (pid == syncer) {
 			syncer = 0;
 			supervise_synced(s, status == 0);
+		} else if (volume_reap(s, pid, status)) {
+			continue;
 		}
 		if (!s->program_is_up || program > 0 || reaper > 0)
 			continue;

@@ -1,6 +1,7 @@
 #include "session.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 static uint8_t *put_header(uint8_t *at, size_t length, uint8_t type) {
@@ -20,9 +21,11 @@ static void receipt(struct session *session, uint8_t type, enum receipt outcome)
 
 static void on_reset(void *context) {
 	struct session *session = context;
-	session->greeted = session->awaits_freeze = false;
+	session->greeted = session->awaits_freeze = session->awaits_volume_freeze = session->awaits_volume_thaw = false;
 	session->answer_bytes = session->out_length = session->out_sent = 0;
 	probe_forget_all();
+	flow_forget_all();
+	replies_forget(&session->replies);
 }
 
 static void on_hello(struct session *session, const uint8_t *id) {
@@ -67,11 +70,58 @@ static void on_freeze(struct session *session, struct fields *f) {
 	supervise_freeze(&session->supervisor, lease_ms, session->now);
 }
 
+static struct session *session_of(struct supervisor *s) {
+	return (struct session *)((char *)s - offsetof(struct session, supervisor));
+}
+
 void supervise_froze(struct supervisor *s, bool done) {
-	struct session *session = (struct session *)((char *)s - offsetof(struct session, supervisor));
+	struct session *session = session_of(s);
 	if (session->awaits_freeze)
 		receipt(session, FREEZE, done ? TAKEN : NOT_NOW);
 	session->awaits_freeze = false;
+}
+
+static void on_freeze_volume(struct session *session, struct fields *f) {
+	uint32_t lease_ms = (uint32_t)take_number(f, 4);
+	if (f->bad || session->awaits_volume_freeze) {
+		receipt(session, FREEZE_VOLUME, f->bad ? NOT_UNDERSTOOD : NOT_NOW);
+		return;
+	}
+	session->awaits_volume_freeze = true;
+	supervise_freeze_volume(&session->supervisor, lease_ms, session->now);
+}
+
+void supervise_volume_froze(struct supervisor *s, bool done) {
+	struct session *session = session_of(s);
+	if (session->awaits_volume_freeze)
+		receipt(session, FREEZE_VOLUME, done ? TAKEN : NOT_NOW);
+	session->awaits_volume_freeze = false;
+}
+
+static void on_thaw_volume(struct session *session) {
+	if (session->awaits_volume_thaw) {
+		receipt(session, THAW_VOLUME, NOT_NOW);
+		return;
+	}
+	session->awaits_volume_thaw = true;
+	supervise_thaw_volume(&session->supervisor);
+}
+
+void supervise_volume_thawed(struct supervisor *s, bool held) {
+	struct session *session = session_of(s);
+	if (session->awaits_volume_thaw)
+		receipt(session, THAW_VOLUME, held ? TAKEN : NOT_NOW);
+	session->awaits_volume_thaw = false;
+}
+
+static void on_datagram(struct session *session, struct fields *f) {
+	uint32_t flow = (uint32_t)take_number(f, 4);
+	uint16_t port = (uint16_t)take_number(f, 2);
+	uint8_t *bytes;
+	f->bad |= take_number(f, 1) != 0 || flow == 0;
+	size_t length = take_datagram(f, &bytes);
+	if (!f->bad)
+		flow_send(session, flow, port, bytes, length);
 }
 
 /* The clock first: the program runs on in the right time. */
@@ -108,6 +158,16 @@ static bool on_record(void *context, uint8_t type, uint8_t *payload, size_t leng
 		on_freeze(session, &f);
 	} else if (type == THAW) {
 		on_thaw(session, &f);
+	} else if (type == FREEZE_VOLUME) {
+		on_freeze_volume(session, &f);
+	} else if (type == THAW_VOLUME) {
+		on_thaw_volume(session);
+	} else if (type == DATAGRAM) {
+		on_datagram(session, &f);
+	} else if (type == CLOSE_FLOW) {
+		uint32_t flow = (uint32_t)take_number(&f, 4);
+		if (!f.bad && flow != 0)
+			flow_close(flow);
 	} else if (type == SHUTDOWN) {
 		uint32_t grace_ms = (uint32_t)take_number(&f, 4);
 		receipt(session, SHUTDOWN, f.bad ? NOT_UNDERSTOOD : TAKEN);
@@ -129,18 +189,54 @@ void session_probe_result(struct session *session, uint32_t id, enum probe_outco
 	answer(session, PROBE_RESULT, payload, sizeof payload);
 }
 
+void session_reply(struct session *session, uint32_t place, uint32_t flow, const uint8_t *bytes, size_t length) {
+	if (!replies_push(&session->replies, place, flow, bytes, length))
+		session->dropped++;
+}
+
+static bool lay_out_event(struct session *session) {
+	const struct event *event = ring_send(&session->supervisor.ring);
+	if (!event)
+		return false;
+	uint8_t *body = put_number(put_header(session->out, 8 + event->length, event->type), event->sequence, 8);
+	memcpy(body, event->body, event->length);
+	session->out_length = HEADER_BYTES + 8 + event->length;
+	session->reply_is_next = true;
+	return true;
+}
+
+static bool lay_out_reply(struct session *session) {
+	struct reply *reply = replies_take(&session->replies);
+	if (!reply)
+		return false;
+	uint8_t *body = put_number(put_header(session->out, 4 + reply->length, REPLY), reply->flow, 4);
+	memcpy(body, reply->bytes, reply->length);
+	session->out_length = HEADER_BYTES + 4 + reply->length;
+	session->reply_is_next = false;
+	free(reply);
+	return true;
+}
+
+static void lay_out_dropped(struct session *session) {
+	if (session->dropped == session->dropped_told)
+		return;
+	put_number(put_header(session->out, 8, DROPPED), session->dropped - session->dropped_told, 8);
+	session->out_length = HEADER_BYTES + 8;
+	session->dropped_told = session->dropped;
+}
+
 static void lay_out_next(struct session *session) {
-	const struct event *event;
 	session->out_sent = session->out_length = 0;
 	if (session->answer_bytes > 0) {
 		memcpy(session->out, session->answers, session->answer_bytes);
 		session->out_length = session->answer_bytes;
 		session->answer_bytes = 0;
-	} else if ((event = ring_send(&session->supervisor.ring))) {
-		uint8_t *body = put_number(put_header(session->out, 8 + event->length, event->type), event->sequence, 8);
-		memcpy(body, event->body, event->length);
-		session->out_length = HEADER_BYTES + 8 + event->length;
+		return;
 	}
+	bool laid_out = session->reply_is_next ? lay_out_reply(session) || lay_out_event(session) :
+						 lay_out_event(session) || lay_out_reply(session);
+	if (!laid_out)
+		lay_out_dropped(session);
 }
 
 size_t session_pending(struct session *session, const uint8_t **bytes) {

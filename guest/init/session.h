@@ -2,6 +2,7 @@
 #ifndef SESSION_H
 #define SESSION_H
 
+#include "replies.h"
 #include "supervise.h"
 
 /* What the machine uses, in the order of the wire; what cannot be known is 0. */
@@ -18,10 +19,17 @@ struct session {
 	bool greeted;
 	/* It waits to be told whether the program is frozen. */
 	bool awaits_freeze;
+	/* And whether the volume is frozen; and whether it was until it was thawed. */
+	bool awaits_volume_freeze, awaits_volume_thaw;
+	struct replies replies;
+	/* Events and replies take turns: neither keeps the other waiting for long. */
+	bool reply_is_next;
+	/* Datagrams that found no room since the boot, and how many of them the host has been told. */
+	uint64_t dropped, dropped_told;
 	/* Answers that wait to be sent: a host that asks and does not read loses them. */
 	uint8_t answers[1024];
 	size_t answer_bytes;
-	uint8_t out[HEADER_BYTES + 8 + 1 + OUTPUT_BYTES];
+	uint8_t out[HEADER_BYTES + 4 + MAX_DATAGRAM_BYTES];
 	size_t out_length, out_sent;
 };
 
@@ -33,10 +41,18 @@ void session_wrote(struct session *session, size_t count);
 bool machine_set_clock(uint64_t ms);
 void session_probe_result(struct session *session, uint32_t id, enum probe_outcome outcome);
 
+/* A datagram for the client of this flow, whose `place` is below FLOWS. */
+void session_reply(struct session *session, uint32_t place, uint32_t flow, const uint8_t *bytes, size_t length);
+
 /* Begins to connect to a port of this guest; session_probe_result is called, at once or later. */
 void probe_begin(struct session *session, uint32_t id, uint16_t port, uint32_t timeout_ms);
 /* Nobody waits for the probes under way any more. */
 void probe_forget_all(void);
+/* Sends a datagram to a port of this guest. What cannot be sent is counted as dropped. */
+void flow_send(struct session *session, uint32_t flow, uint16_t port, const uint8_t *bytes, size_t length);
+void flow_close(uint32_t flow);
+/* The clients of an earlier connection are none of this one's. */
+void flow_forget_all(void);
 /* `usage` is all 0. */
 void machine_usage(struct usage *usage);
 

@@ -31,12 +31,26 @@ static void describe_end(char *text, size_t size, int status) {
 		snprintf(text, size, "the program was ended by signal %d", WTERMSIG(status));
 }
 
+/* The volume need not be frozen any longer. */
+static void let_volume_go(struct supervisor *s) {
+	bool untold = s->volume == VOLUME_FREEZING;
+	if (s->volume != VOLUME_FREEZING && s->volume != VOLUME_FROZEN)
+		return;
+	s->volume = VOLUME_THAWING;
+	s->volume_thaw_at = 0;
+	s->volume_held = false;
+	volume_release();
+	if (untold)
+		supervise_volume_froze(s, false);
+}
+
 static void fail(struct supervisor *s, const char *reason, uint64_t now) {
 	uint8_t length[4];
 	size_t bytes = strnlen(reason, MAX_REASON_BYTES);
 	say("failed: %s", reason);
 	put_number(length, bytes, 4);
 	ring_push(&s->ring, FAILED, length, 4, reason, bytes);
+	let_volume_go(s);
 	s->phase = HAS_FAILED;
 	s->start_at = s->kill_at = 0;
 	s->end_at = now + FAILURE_LINGER_MS;
@@ -116,6 +130,7 @@ void supervise_ended(struct supervisor *s, int status, uint64_t now) {
 void supervise_shutdown(struct supervisor *s, uint32_t grace_ms, uint64_t now) {
 	bool again = s->phase == STOPPING;
 	supervise_thaw(s);
+	let_volume_go(s);
 	s->phase = STOPPING;
 	s->start_at = 0;
 	if (!s->program_is_up) {
@@ -131,7 +146,7 @@ void supervise_shutdown(struct supervisor *s, uint32_t grace_ms, uint64_t now) {
 }
 
 void supervise_freeze(struct supervisor *s, uint32_t lease_ms, uint64_t now) {
-	if (s->phase != RUNNING || s->sleep != THAWED || !program_freeze()) {
+	if (s->phase != RUNNING || s->sleep != THAWED || s->volume != VOLUME_THAWED || !program_freeze()) {
 		supervise_froze(s, false);
 		return;
 	}
@@ -163,6 +178,43 @@ void supervise_thaw(struct supervisor *s) {
 		supervise_froze(s, false);
 }
 
+void supervise_freeze_volume(struct supervisor *s, uint32_t lease_ms, uint64_t now) {
+	/* Before the program is up for the first time, there may be no volume. */
+	bool in_use = s->phase == RUNNING || s->phase == BACKING_OFF || (s->phase == STARTING && s->program_is_up);
+	if (!in_use || s->sleep != THAWED || s->volume != VOLUME_THAWED || !volume_freeze()) {
+		supervise_volume_froze(s, false);
+		return;
+	}
+	s->volume = VOLUME_FREEZING;
+	s->volume_thaw_at = now + lease_ms;
+}
+
+void supervise_volume_is_frozen(struct supervisor *s) {
+	if (s->volume != VOLUME_FREEZING)
+		return;
+	s->volume = VOLUME_FROZEN;
+	supervise_volume_froze(s, true);
+}
+
+void supervise_volume_is_thawed(struct supervisor *s) {
+	bool untold = s->volume == VOLUME_FREEZING, held = s->volume == VOLUME_THAWING && s->volume_held;
+	s->volume = VOLUME_THAWED;
+	s->volume_thaw_at = 0;
+	s->volume_held = false;
+	if (untold)
+		supervise_volume_froze(s, false);
+	supervise_volume_thawed(s, held);
+}
+
+void supervise_thaw_volume(struct supervisor *s) {
+	bool held = s->volume == VOLUME_FROZEN;
+	let_volume_go(s);
+	if (s->volume == VOLUME_THAWED)
+		supervise_volume_thawed(s, false);
+	else if (held)
+		s->volume_held = true;
+}
+
 static void tick_freeze(struct supervisor *s, uint64_t now) {
 	if (s->look_at && now >= s->look_at) {
 		if (program_is_frozen()) {
@@ -182,6 +234,10 @@ static void tick_freeze(struct supervisor *s, uint64_t now) {
 
 void supervise_tick(struct supervisor *s, uint64_t now) {
 	tick_freeze(s, now);
+	if (s->volume_thaw_at && now >= s->volume_thaw_at) {
+		say("the volume is thawed without the host");
+		let_volume_go(s);
+	}
 	if (s->start_at && now >= s->start_at)
 		start(s, now);
 	if (s->kill_at && now >= s->kill_at) {
@@ -199,5 +255,5 @@ static uint64_t earlier(uint64_t a, uint64_t b) {
 
 uint64_t supervise_due(const struct supervisor *s) {
 	uint64_t sleep = earlier(s->look_at, earlier(s->give_up_at, s->thaw_at));
-	return earlier(sleep, earlier(s->start_at, earlier(s->kill_at, s->end_at)));
+	return earlier(earlier(sleep, s->volume_thaw_at), earlier(s->start_at, earlier(s->kill_at, s->end_at)));
 }

@@ -21,6 +21,11 @@ struct supervisor {
 	enum { THAWED, FREEZING, SYNCING, ASLEEP } sleep;
 	/* When the program is thawed, told or not; when to look whether it is frozen, and when to give up on that. */
 	uint64_t thaw_at, look_at, give_up_at;
+	/* Apart from that, and never at the same time, the volume's filesystem is frozen by a process that thaws it when it is let go. */
+	enum { VOLUME_THAWED, VOLUME_FREEZING, VOLUME_FROZEN, VOLUME_THAWING } volume;
+	uint64_t volume_thaw_at;
+	/* It was frozen until the host let it go. */
+	bool volume_held;
 };
 
 /* The spec has been taken: the root is made and the program started, or the failure told. */
@@ -35,6 +40,13 @@ void supervise_freeze(struct supervisor *s, uint32_t lease_ms, uint64_t now);
 /* The volume is synced, or could not be. */
 void supervise_synced(struct supervisor *s, bool done);
 void supervise_thaw(struct supervisor *s);
+/* Freezes the volume; supervise_volume_froze tells what came of it. Thawed again after `lease_ms`. */
+void supervise_freeze_volume(struct supervisor *s, uint32_t lease_ms, uint64_t now);
+/* It is frozen; it is not, or no longer. */
+void supervise_volume_is_frozen(struct supervisor *s);
+void supervise_volume_is_thawed(struct supervisor *s);
+/* Thaws the volume; supervise_volume_thawed is called when that is done. */
+void supervise_thaw_volume(struct supervisor *s);
 /* Does what is due. */
 void supervise_tick(struct supervisor *s, uint64_t now);
 /* When something is due next; 0 for never. */
@@ -58,6 +70,13 @@ void program_thaw(void);
 bool volume_sync(void);
 /* The host is told: frozen and synced, or not, and thawed again. */
 void supervise_froze(struct supervisor *s, bool done);
+/* Begins to freeze the volume: false when that cannot be. */
+bool volume_freeze(void);
+/* Lets it go: it is thawed, also when it is not frozen yet. */
+void volume_release(void);
+/* The host is told: frozen, or not; frozen until it was thawed now, or not. */
+void supervise_volume_froze(struct supervisor *s, bool done);
+void supervise_volume_thawed(struct supervisor *s, bool held);
 /* A line on the console. */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A sentence, kept until the next one. */

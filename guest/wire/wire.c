@@ -49,6 +49,22 @@ char *take_string(struct fields *f) {
 	return (char *)text;
 }
 
+size_t take_datagram(struct fields *f, uint8_t **bytes) {
+	size_t length = 0;
+	*bytes = f->at;
+	for (unsigned ones = 0; f->left > 0 && !f->bad;) {
+		uint8_t byte = (uint8_t)take_number(f, 1);
+		(*bytes)[length++] = byte;
+		ones = byte == 0xff ? ones + 1 : 0;
+		if (ones == RESET_BYTES - 1) {
+			f->bad |= take_number(f, 1) != 0;
+			ones = 0;
+		}
+	}
+	f->bad |= length > MAX_DATAGRAM_BYTES;
+	return f->bad ? 0 : length;
+}
+
 /* `name=value`, in the bytes that the two took with their lengths. */
 static char *take_variable(struct fields *f) {
 	char *name = take_string(f), *value = take_string(f);
@@ -142,8 +158,25 @@ static void take_byte(struct inbound *in, const struct inbound_handler *handler,
 	in->state = LOST;
 }
 
+/* Takes what is plainly the inside of a payload: up to its end, or the first byte that may belong to a reset. */
+static size_t take_plain(struct inbound *in, const uint8_t *bytes, size_t count) {
+	if (in->state == LOST || in->have < HEADER_BYTES)
+		return 0;
+	size_t at = in->have - HEADER_BYTES, wanted = in->length - at < count ? in->length - at : count;
+	const uint8_t *one = memchr(bytes, 0xff, wanted);
+	size_t plain = one ? (size_t)(one - bytes) : wanted;
+	memcpy(in->payload + at, bytes, plain);
+	in->have += plain;
+	if (plain > 0)
+		in->ones = 0;
+	return plain;
+}
+
 void inbound_feed(struct inbound *in, const struct inbound_handler *handler, const uint8_t *bytes, size_t count) {
 	for (size_t i = 0; i < count; i++) {
+		i += take_plain(in, bytes + i, count - i);
+		if (i == count)
+			return;
 		in->ones = bytes[i] == 0xff ? in->ones + 1 : 0;
 		if (in->ones >= RESET_BYTES) {
 			in->ones = RESET_BYTES;

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 enum {
-	PROTOCOL_VERSION = 1,
+	PROTOCOL_VERSION = 2,
 	HEADER_BYTES = 5,
 	HOST_RECORD_END = 0x0a,
 	MAX_HOST_PAYLOAD = 2 * 1024 * 1024,
@@ -18,10 +18,24 @@ enum {
 	SESSION_BYTES = 16,
 	RESET_BYTES = 16,
 	MAX_NAMESERVERS = 3,
+	MAX_DATAGRAM_BYTES = 65507,
 };
 
-enum host_type { HELLO = 0x01, BOOT_SPEC = 0x02, ACK = 0x03, PROBE = 0x04, SHUTDOWN = 0x05, USAGE = 0x06, FREEZE = 0x07, THAW = 0x08 };
-enum answer_type { HELLO_ACK = 0x81, RECEIPT = 0x82, PROBE_RESULT = 0x83, USAGE_RESULT = 0x84 };
+enum host_type {
+	HELLO = 0x01,
+	BOOT_SPEC = 0x02,
+	ACK = 0x03,
+	PROBE = 0x04,
+	SHUTDOWN = 0x05,
+	USAGE = 0x06,
+	FREEZE = 0x07,
+	THAW = 0x08,
+	DATAGRAM = 0x09,
+	CLOSE_FLOW = 0x0a,
+	FREEZE_VOLUME = 0x0b,
+	THAW_VOLUME = 0x0c,
+};
+enum answer_type { HELLO_ACK = 0x81, RECEIPT = 0x82, PROBE_RESULT = 0x83, USAGE_RESULT = 0x84, REPLY = 0x85, DROPPED = 0x86 };
 enum event_type { OUTPUT = 0xc1, GAP = 0xc2, STARTED = 0xc3, RESTARTING = 0xc4, FAILED = 0xc5 };
 enum stream { STREAM_STDOUT = 1, STREAM_STDERR = 2 };
 enum phase { AWAITING_SPEC, STARTING, RUNNING, BACKING_OFF, STOPPING, HAS_FAILED, FROZEN };
@@ -40,6 +54,8 @@ uint64_t take_u64(struct fields *f);
 /* Moves the text over its length to make room for the NUL behind it: the payload must outlive it. */
 char *take_string(struct fields *f);
 uint8_t *put_number(uint8_t *at, uint64_t value, int bytes);
+/* The rest, as a datagram, in place: without the byte that follows each run of 0xFF which could else be a reset. */
+size_t take_datagram(struct fields *f, uint8_t **bytes);
 
 /* What to run. Its strings lie in the payload that they were read from, which is its own once it is taken. */
 struct boot_spec {

@@ -35,6 +35,8 @@ export type FakeStep =
   | "shutdown"
   | "freeze"
   | "thaw"
+  | "freeze-volume"
+  | "thaw-volume"
   | "sleep"
   | "slept"
   | "wake"
@@ -117,6 +119,8 @@ export interface FakeMachine {
   phase: Exclude<GuestPhase, "frozen">
   /** One object a freeze; undefined while the program runs. */
   frozen: object | undefined
+  /** The same of its volume's filesystem. */
+  volumeFrozen?: object | undefined
   /** Paused by a sleep that has not come to its end. */
   paused: boolean
   /** How far the guest's clock is from the host's, in ms. */

@@ -3,7 +3,10 @@ import { type Cause, Deferred, Effect, Layer, Queue } from "effect"
 import { Guest, GuestError, type GuestEvent, type GuestSession } from "../../src/services/Guest.ts"
 import type { FakeHost } from "./FakeHost.ts"
 
-/** Guests of the given world. The bound of a session's queue is not played: nothing here floods. */
+/**
+ * Guests of the given world. The bound of a session's queue is not played: nothing here floods. A program that listens
+ * sends every datagram back to whom it came from.
+ */
 export const layerGuest = (host: FakeHost) =>
   Layer.effect(
     Guest,
@@ -48,7 +51,15 @@ export const layerGuest = (host: FakeHost) =>
 
             const call = { subject: appId, machineId }
             const ask = (
-              step: "hand-over" | "probe" | "usage" | "shutdown" | "freeze" | "thaw",
+              step:
+                | "hand-over"
+                | "probe"
+                | "usage"
+                | "shutdown"
+                | "freeze"
+                | "thaw"
+                | "freeze-volume"
+                | "thaw-volume",
               operation: string,
               extra: object
             ) =>
@@ -95,6 +106,7 @@ export const layerGuest = (host: FakeHost) =>
                 Effect.gen(function* () {
                   yield* ask("shutdown", "shut down", {})
                   machine.frozen = undefined
+                  machine.volumeFrozen = undefined
                   machine.phase = "stopping"
                   const after = machine.script.shutdownAfterMs
                   const end = finish(machine, { kind: "exited", code: 0 })
@@ -104,7 +116,11 @@ export const layerGuest = (host: FakeHost) =>
               freeze: (leaseMs) =>
                 Effect.gen(function* () {
                   yield* ask("freeze", "freeze its program", {})
-                  if (machine.phase !== "running" || machine.frozen !== undefined) {
+                  if (
+                    machine.phase !== "running" ||
+                    machine.frozen !== undefined ||
+                    machine.volumeFrozen !== undefined
+                  ) {
                     return yield* error("freeze its program")("it cannot do that in the phase that it is in")
                   }
                   const freeze = {}
@@ -123,7 +139,53 @@ export const layerGuest = (host: FakeHost) =>
                 yield* ask("thaw", "thaw its program", {})
                 machine.clockOffsetMs = 0
                 machine.frozen = undefined
-              })
+              }),
+              freezeVolume: (leaseMs) =>
+                Effect.gen(function* () {
+                  yield* ask("freeze-volume", "freeze its volume", {})
+                  const ready = machine.phase === "running" || machine.phase === "backing-off"
+                  if (!ready || machine.frozen !== undefined || machine.volumeFrozen !== undefined) {
+                    return yield* error("freeze its volume")("it cannot do that in the phase that it is in")
+                  }
+                  const freeze = {}
+                  machine.volumeFrozen = freeze
+                  yield* background(
+                    Effect.sleep(leaseMs).pipe(
+                      Effect.andThen(
+                        Effect.sync(() => {
+                          if (machine.volumeFrozen === freeze) machine.volumeFrozen = undefined
+                        })
+                      )
+                    )
+                  )
+                }),
+              thawVolume: Effect.gen(function* () {
+                yield* ask("thaw-volume", "thaw its volume", {})
+                const held = machine.volumeFrozen !== undefined
+                machine.volumeFrozen = undefined
+                return held ? "held" : "lapsed"
+              }),
+              datagrams: {
+                open: (_port, onReply) => {
+                  let open = true
+                  return {
+                    send: (bytes) => {
+                      const copy = bytes.slice()
+                      queueMicrotask(() => {
+                        const heard =
+                          open &&
+                          machine.session === events &&
+                          machine.listening &&
+                          machine.frozen === undefined
+                        if (heard && !Deferred.isDoneUnsafe(machine.ended)) onReply(copy)
+                      })
+                    },
+                    close: () => {
+                      open = false
+                    }
+                  }
+                }
+              }
             }
             return session
           })

@@ -5,6 +5,7 @@
 import { type Cause, Context, type Effect, type Queue, Schema, type Scope } from "effect"
 import type { RestartPolicy } from "../document/schema.ts"
 import type { Machine } from "./Hypervisor.ts"
+import type { DatagramPath } from "./Proxy.ts"
 
 /** What PID 1 is told to run. It reaches the guest by the channel alone and never lies on a disk. */
 export interface BootSpec {
@@ -89,6 +90,12 @@ export class GuestError extends Schema.TaggedError<GuestError>()("GuestError", {
   }
 }
 
+/**
+ * How a volume's freeze ended. `held`: it was frozen until it was thawed now, and nothing of it has changed in between.
+ * `lapsed`: it was not, or no longer; what was copied of it meanwhile may be torn.
+ */
+export type VolumeThaw = "held" | "lapsed"
+
 /** One daemon's conversation with one guest; reconnects by itself while the VMM runs. */
 export interface GuestSession {
   /** Names this conversation in the app's log. */
@@ -124,6 +131,26 @@ export interface GuestSession {
    * it is not frozen. Due after each wake, before anything else is asked, and when a guest is adopted `frozen`.
    */
   readonly thaw: Effect.Effect<void, GuestError>
+  /**
+   * Makes what lies on the volume's device whole, and keeps it so: what was written is on it, and whoever writes waits.
+   * The rest of the guest goes on, and whoever does not write notices nothing. Refused before the program runs for the
+   * first time, while a `freeze` holds (which is refused while this does), and by a guest whose image is too old.
+   * `leaseMs` after it was asked (of the guest's own time) the guest thaws the volume by itself; so it does when it
+   * stops. After a failure or an interruption the volume may be frozen nonetheless: thaw it.
+   */
+  readonly freezeVolume: (leaseMs: number) => Effect.Effect<void, GuestError>
+  /**
+   * Thaws the volume and tells whether it was frozen until now; `lapsed` too when that cannot be known, because the
+   * connection was lost over the question. Harmless when it is not frozen: due when a guest is adopted, whose last
+   * daemon may have frozen it.
+   */
+  readonly thawVolume: Effect.Effect<VolumeThaw, GuestError>
+  /**
+   * Carries UDP to the program's ports, from within the guest: it sees the guest's own address, with a port for each
+   * client. The same object for as long as the session. Datagrams are dropped when there is no room for them, while the
+   * guest cannot be spoken to, and by a guest whose image is too old.
+   */
+  readonly datagrams: DatagramPath
 }
 
 export class Guest extends Context.Service<

@@ -9,6 +9,7 @@ import {
   type HostRecord,
   HostType,
   MAGIC,
+  MAX_DATAGRAM_BYTES,
   MAX_REASON_BYTES,
   PHASES,
   PROBE_OUTCOMES,
@@ -16,6 +17,7 @@ import {
   SESSION_BYTES,
   type WireError
 } from "./records.ts"
+import { withResets } from "./stuffing.ts"
 
 const event = (type: number, reader: FieldReader): GuestEvent | undefined => {
   switch (type) {
@@ -70,6 +72,12 @@ const usage = (reader: FieldReader): GuestUsage => {
   return said
 }
 
+const datagram = (reader: FieldReader, bytes: Uint8Array | undefined): Uint8Array => {
+  if (bytes === undefined) throw reader.malformed("holds a run of 0xFF that nothing ends")
+  if (bytes.length > MAX_DATAGRAM_BYTES) throw reader.malformed("holds a datagram that no network carries")
+  return bytes
+}
+
 /** None for a record of a type that this host does not know and that needs no acknowledgement. */
 export const decodeGuestPayload = (
   type: number,
@@ -98,6 +106,10 @@ export const decodeGuestPayload = (
         return { kind: "probe-result", id: reader.u32(), outcome: reader.oneOf(PROBE_OUTCOMES) }
       case GuestType.usageResult:
         return { kind: "usage-result", id: reader.u32(), usage: usage(reader) }
+      case GuestType.reply:
+        return { kind: "reply", flow: reader.u32(), bytes: datagram(reader, reader.rest()) }
+      case GuestType.dropped:
+        return { kind: "dropped", datagrams: reader.u64() }
       default:
         return undefined
     }
@@ -158,6 +170,18 @@ export const decodeHostPayload = (
         return { kind: "freeze", leaseMs: reader.u32() }
       case HostType.thaw:
         return { kind: "thaw", hostTime: reader.u64() }
+      case HostType.datagram: {
+        const flow = reader.u32()
+        const port = reader.u16()
+        if (reader.u8() !== 0) throw reader.malformed("holds a byte before its datagram that is not 0")
+        return { kind: "datagram", flow, port, bytes: datagram(reader, withResets(reader.rest())) }
+      }
+      case HostType.closeFlow:
+        return { kind: "close-flow", flow: reader.u32() }
+      case HostType.freezeVolume:
+        return { kind: "freeze-volume", leaseMs: reader.u32() }
+      case HostType.thawVolume:
+        return { kind: "thaw-volume" }
       default:
         return undefined
     }

@@ -9,6 +9,7 @@ import {
   type HostRecord,
   HostType,
   MAGIC,
+  MAX_DATAGRAM_BYTES,
   MAX_GUEST_PAYLOAD,
   MAX_HOST_PAYLOAD,
   PHASES,
@@ -19,6 +20,7 @@ import {
   USAGE_FIELDS,
   WireError
 } from "./records.ts"
+import { withoutResets } from "./stuffing.ts"
 
 const frame = (type: number, payload: Uint8Array, max: number, end: ReadonlyArray<number>): Uint8Array => {
   if (payload.length > max) {
@@ -70,6 +72,13 @@ const bootSpec = (spec: BootSpec): Uint8Array => {
     .finish()
 }
 
+const datagram = (bytes: Uint8Array): Uint8Array => {
+  if (bytes.length <= MAX_DATAGRAM_BYTES) return bytes
+  throw new WireError({
+    reason: `a datagram has ${bytes.length} bytes, and ${MAX_DATAGRAM_BYTES} are the most`
+  })
+}
+
 const hostPayload = (record: HostRecord): readonly [type: number, payload: Uint8Array] => {
   const writer = new FieldWriter()
   switch (record.kind) {
@@ -96,6 +105,22 @@ const hostPayload = (record: HostRecord): readonly [type: number, payload: Uint8
       return [HostType.freeze, writer.u32("leaseMs", record.leaseMs).finish()]
     case "thaw":
       return [HostType.thaw, writer.u64("the host's time", record.hostTime).finish()]
+    case "datagram":
+      return [
+        HostType.datagram,
+        writer
+          .u32("the flow", record.flow)
+          .u16("the port", record.port)
+          .u8("the byte before the datagram", 0)
+          .raw(withoutResets(datagram(record.bytes)))
+          .finish()
+      ]
+    case "close-flow":
+      return [HostType.closeFlow, writer.u32("the flow", record.flow).finish()]
+    case "freeze-volume":
+      return [HostType.freezeVolume, writer.u32("leaseMs", record.leaseMs).finish()]
+    case "thaw-volume":
+      return [HostType.thawVolume, writer.finish()]
   }
 }
 
@@ -148,6 +173,10 @@ const guestPayload = (record: GuestRecord): readonly [type: number, payload: Uin
       writer.u32("the id", record.id)
       for (const field of USAGE_FIELDS) writer.u64(field, record.usage[field])
       return [GuestType.usageResult, writer.finish()]
+    case "reply":
+      return [GuestType.reply, writer.u32("the flow", record.flow).raw(datagram(record.bytes)).finish()]
+    case "dropped":
+      return [GuestType.dropped, writer.u64("the number of datagrams", record.datagrams).finish()]
     case "event":
       break
   }

@@ -9,7 +9,7 @@ const init = join(here, "../../guest/init")
 const wire = join(here, "../../guest/wire")
 const cache = join(here, "../../.cache/guest-tests")
 const PARTS = [
-  ...["wire.c", "ring.c"].map((name) => join(wire, name)),
+  ...["wire.c", "ring.c", "replies.c"].map((name) => join(wire, name)),
   ...["session.c", "supervise.c"].map((name) => join(init, name))
 ]
 

@@ -5,7 +5,8 @@
  *     fuzz SECONDS SEED
  *
  * The sanitizers watch the memory; this watches the promises: what PID 1 says is whole records, events are
- * numbered without a hole, the ring keeps its bound, and what was acknowledged is not said again.
+ * numbered without a hole, the ring and the replies keep their bounds, what was acknowledged is not said again, and
+ * program and volume are never frozen together.
  */
 #include "platform.h"
 
@@ -16,7 +17,7 @@
 #include <time.h>
 
 static struct session session;
-static uint64_t random_state, now = 1, rounds;
+static uint64_t random_state, now = 1, rounds, total_replies, total_freezes;
 
 static uint64_t random_number(void) {
 	random_state ^= random_state << 13;
@@ -39,11 +40,13 @@ static uint64_t below(uint64_t limit) {
 
 /* The host's end: what PID 1 has said on this connection. */
 static struct {
-	uint8_t bytes[1 << 17];
+	uint8_t bytes[1 << 18];
 	size_t have;
 	bool greeted;
 	/* 0 before the first event of the connection. */
 	uint64_t last_sequence, acknowledged;
+	/* The datagrams that it was told are lost, and the replies that it has got, over all connections. */
+	uint64_t dropped, replies;
 } host;
 
 static void host_forget(void) {
@@ -59,7 +62,20 @@ static void host_take_record(uint8_t type, uint8_t *payload, size_t length) {
 		host.greeted = true;
 		return;
 	}
-	REQUIRE(type == HELLO_ACK || type == RECEIPT || type == PROBE_RESULT || type == USAGE_RESULT || (type >= OUTPUT && type <= FAILED));
+	REQUIRE((type >= HELLO_ACK && type <= DROPPED) || (type >= OUTPUT && type <= FAILED));
+	if (type == REPLY) {
+		REQUIRE(length >= 4 && length <= 4 + MAX_DATAGRAM_BYTES);
+		/* Every reply is made of one byte, which its flow tells. */
+		uint8_t byte = payload[3];
+		REQUIRE(length == 4 || (payload[4] == byte && payload[length - 1] == byte));
+		host.replies++;
+	}
+	if (type == DROPPED) {
+		uint64_t dropped = take_u64(&f);
+		REQUIRE(!f.bad && dropped > 0);
+		host.dropped += dropped;
+		REQUIRE(host.dropped <= session.dropped);
+	}
 	if (type < OUTPUT)
 		return;
 	uint64_t sequence = take_u64(&f);
@@ -108,7 +124,7 @@ static void feed(const uint8_t *bytes, size_t count) {
 	}
 }
 
-static uint8_t record[1 << 16];
+static uint8_t record[1 << 18];
 
 static size_t finish(uint8_t *end, uint8_t type) {
 	size_t length = (size_t)(end - record) - HEADER_BYTES;
@@ -161,12 +177,42 @@ static size_t write_boot_spec(void) {
 	return finish(at, BOOT_SPEC);
 }
 
+/* What the last datagram that was written has to be when it arrives. */
+static uint8_t datagram[MAX_DATAGRAM_BYTES];
+static size_t datagram_length;
+static bool datagram_written;
+
+static size_t write_datagram(void) {
+	uint8_t *at = record + HEADER_BYTES;
+	at = put_number(put_number(put_number(at, 1 + below(1u << 31), 4), random_number(), 2), 0, 1);
+	datagram_length = below(20) ? below(200) : below(MAX_DATAGRAM_BYTES + 1);
+	unsigned ones = 0;
+	bool much = below(2);
+	for (size_t i = 0; i < datagram_length; i++) {
+		*at++ = datagram[i] = much && below(20) ? 0xff : (uint8_t)random_number();
+		ones = datagram[i] == 0xff ? ones + 1 : 0;
+		if (ones == RESET_BYTES - 1) {
+			*at++ = 0;
+			ones = 0;
+		}
+	}
+	datagram_written = true;
+	return finish(at, DATAGRAM);
+}
+
 /* A record as a host writes it. */
 static size_t write_record(void) {
 	uint8_t *at = record + HEADER_BYTES;
-	switch (below(9)) {
+	switch (below(13)) {
 	case 0:
 		return write_boot_spec();
+	case 9:
+	case 10:
+		return write_datagram();
+	case 11:
+		return below(2) ? finish(put_number(at, below(60), 4), FREEZE_VOLUME) : finish(at, THAW_VOLUME);
+	case 12:
+		return finish(put_number(at, below(2) ? below(8) : random_number(), 4), CLOSE_FLOW);
 	case 7:
 		return finish(put_number(at, below(60), 4), FREEZE);
 	case 8:
@@ -202,6 +248,9 @@ static void say_hello(void) {
 
 static void host_acts(void) {
 	uint64_t acknowledged = host.acknowledged;
+	bool greeted = session.greeted && session.in.state == GREETED && session.in.have == 0;
+	unsigned datagrams = platform.datagrams, forgotten = platform.flows_forgotten;
+	datagram_written = false;
 	size_t count = write_record();
 	switch (below(12)) {
 	case 0:
@@ -223,6 +272,11 @@ static void host_acts(void) {
 		break;
 	default:
 		feed(record, count);
+		if (datagram_written && greeted) {
+			REQUIRE(platform.datagrams == datagrams + 1 && platform.flows_forgotten == forgotten);
+			REQUIRE(platform.datagram_length == datagram_length);
+			REQUIRE(memcmp(platform.datagram, datagram, datagram_length) == 0);
+		}
 		return;
 	}
 	feed(record, count);
@@ -236,7 +290,7 @@ static void machine_acts(void) {
 	static uint8_t output[OUTPUT_BYTES];
 	const uint8_t stream = (uint8_t)(1 + below(2));
 	static const char *const sentences[] = { "", "a sentence", "a sentence \xff that is no text" };
-	switch (below(8)) {
+	switch (below(11)) {
 	case 0:
 		if (s->phase == STARTING && !s->program_is_up) {
 			platform.prepare_failure = below(50) ? NULL : sentences[below(3)];
@@ -255,6 +309,25 @@ static void machine_acts(void) {
 	case 3:
 		session_probe_result(&session, (uint32_t)random_number(), (enum probe_outcome)below(4));
 		break;
+	case 5:
+	case 6: {
+		static uint8_t reply[MAX_DATAGRAM_BYTES];
+		uint32_t flow = (uint32_t)random_number();
+		size_t length = below(4) ? below(300) : below(MAX_DATAGRAM_BYTES + 1);
+		memset(reply, (uint8_t)flow, length);
+		session_reply(&session, (uint32_t)below(below(2) ? 4 : FLOWS), flow, reply, length);
+		break;
+	}
+	case 7:
+		platform.cannot_freeze_volume = below(8) == 0;
+		/* Whoever freezes says so once, unless it was let go before, and ends when it is let go, or dies. */
+		if (s->volume == VOLUME_FREEZING && below(3))
+			supervise_volume_is_frozen(s);
+		else if (s->volume == VOLUME_THAWING || (s->volume != VOLUME_THAWED && below(10) == 0))
+			supervise_volume_is_thawed(s);
+		now += below(20);
+		supervise_tick(s, now);
+		break;
 	case 4:
 		platform.cannot_freeze = below(8) == 0;
 		platform.cannot_sync = below(8) == 0;
@@ -270,6 +343,13 @@ static void machine_acts(void) {
 	}
 	/* A program that is frozen is one that runs, and it is thawed some day. */
 	REQUIRE(s->sleep == THAWED || (s->phase == RUNNING && s->thaw_at > 0));
+	REQUIRE(s->volume != VOLUME_FREEZING || s->volume_thaw_at > 0);
+	REQUIRE(s->volume != VOLUME_FROZEN || s->volume_thaw_at > 0);
+	REQUIRE(s->volume == VOLUME_THAWED || s->sleep == THAWED);
+	REQUIRE(s->volume != VOLUME_FREEZING || (s->phase != STOPPING && s->phase != HAS_FAILED));
+	REQUIRE(s->volume != VOLUME_FROZEN || (s->phase != STOPPING && s->phase != HAS_FAILED));
+	REQUIRE(session.replies.waiting_bytes <= REPLY_BYTES);
+	REQUIRE((session.replies.waiting_bytes == 0) == !session.replies.first);
 	REQUIRE(s->ring.sent.bytes + s->ring.waiting.bytes <= RING_BYTES);
 	REQUIRE(s->ring.sent.bytes <= WINDOW_BYTES);
 }
@@ -287,6 +367,12 @@ static void one_guest(void) {
 			machine_acts();
 		host_read();
 	}
+	total_replies += host.replies;
+	host.replies = host.dropped = 0;
+	total_freezes += platform.volume_freezes;
+	replies_forget(&session.replies);
+	for (uint32_t place = 0; place < FLOWS; place++)
+		REQUIRE(session.replies.waiting_bytes_of[place] == 0);
 	free(session.in.payload);
 	boot_spec_free(&session.supervisor.spec);
 	struct ring *ring = &session.supervisor.ring;
@@ -309,6 +395,7 @@ int main(int count, char **arguments) {
 	do
 		one_guest();
 	while (time(NULL) < end);
+	fprintf(stderr, "%" PRIu64 " replies, %" PRIu64 " freezes of the volume\n", total_replies, total_freezes);
 	printf("%" PRIu64 "\n", rounds);
 	return 0;
 }

@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 struct platform platform;
 
@@ -81,4 +82,31 @@ void program_thaw(void) {
 bool volume_sync(void) {
 	platform.syncs++;
 	return !platform.cannot_sync;
+}
+
+bool volume_freeze(void) {
+	platform.volume_freezes++;
+	return !platform.cannot_freeze_volume;
+}
+
+void volume_release(void) {
+	platform.volume_releases++;
+}
+
+void flow_send(struct session *session, uint32_t flow, uint16_t port, const uint8_t *bytes, size_t length) {
+	(void)session;
+	platform.datagrams++;
+	platform.flow = flow;
+	platform.flow_port = port;
+	platform.datagram_length = length;
+	memcpy(platform.datagram, bytes, length);
+}
+
+void flow_close(uint32_t flow) {
+	platform.closes++;
+	platform.closed_flow = flow;
+}
+
+void flow_forget_all(void) {
+	platform.flows_forgotten++;
 }

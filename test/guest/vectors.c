@@ -43,7 +43,7 @@ static size_t said(uint8_t *into) {
 static void hello(const uint8_t *id) {
 	uint8_t bytes[RESET_BYTES + HEADER_BYTES + 4 + SESSION_BYTES + 1], *at = bytes + RESET_BYTES;
 	memset(bytes, 0xff, RESET_BYTES);
-	at = put_number(put_number(put_number(at, 4 + SESSION_BYTES, 4), HELLO, 1), 1, 4);
+	at = put_number(put_number(put_number(at, 4 + SESSION_BYTES, 4), HELLO, 1), PROTOCOL_VERSION, 4);
 	memcpy(at, id, SESSION_BYTES);
 	at[SESSION_BYTES] = HOST_RECORD_END;
 	session_feed(&session, bytes, sizeof bytes, 1000);
@@ -51,8 +51,9 @@ static void hello(const uint8_t *id) {
 
 /* A session that has just been greeted, with nothing to say. */
 static void begin(enum phase phase) {
-	static uint8_t dump[65536];
+	static uint8_t dump[1 << 17];
 	boot_spec_free(&session.supervisor.spec);
+	replies_forget(&session.replies);
 	said(dump);
 	ring_acknowledge(&session.supervisor.ring, UINT64_MAX);
 	memset(&session, 0, sizeof session);
@@ -144,7 +145,8 @@ static void decode(const char *hex) {
 	session_feed(&session, record, count, 1000);
 	size_t answered = said(answer);
 	if (type == HELLO && answered > HEADER_BYTES + 4 + SESSION_BYTES && memcmp(answer + HEADER_BYTES + 4, greeting_id, 16)) {
-		printf("{\"kind\":\"hello\",\"version\":1,\"session\":\"");
+		struct fields version = { record + HEADER_BYTES, 4, false };
+		printf("{\"kind\":\"hello\",\"version\":%" PRIu64 ",\"session\":\"", take_number(&version, 4));
 		print_hex(answer + HEADER_BYTES + 4, SESSION_BYTES);
 		printf("\"}\n");
 	} else if (type == BOOT_SPEC && session.supervisor.spec.argv) {
@@ -160,6 +162,16 @@ static void decode(const char *hex) {
 		printf("{\"kind\":\"freeze\",\"leaseMs\":%" PRIu64 "}\n", session.supervisor.thaw_at - 1000);
 	} else if (type == THAW && platform.clock_ms > 0) {
 		printf("{\"kind\":\"thaw\",\"hostTime\":%" PRIu64 "}\n", platform.clock_ms);
+	} else if (type == FREEZE_VOLUME && platform.volume_freezes == 1) {
+		printf("{\"kind\":\"freeze-volume\",\"leaseMs\":%" PRIu64 "}\n", session.supervisor.volume_thaw_at - 1000);
+	} else if (type == THAW_VOLUME && answered == HEADER_BYTES + 2 && answer[HEADER_BYTES] == THAW_VOLUME) {
+		printf("{\"kind\":\"thaw-volume\"}\n");
+	} else if (type == DATAGRAM && platform.datagrams == 1) {
+		printf("{\"kind\":\"datagram\",\"flow\":%" PRIu32 ",\"port\":%u,\"bytes\":\"", platform.flow, platform.flow_port);
+		print_hex(platform.datagram, platform.datagram_length);
+		printf("\"}\n");
+	} else if (type == CLOSE_FLOW && platform.closes == 1) {
+		printf("{\"kind\":\"close-flow\",\"flow\":%" PRIu32 "}\n", platform.closed_flow);
 	} else if (type == USAGE && platform.usages == 1) {
 		struct fields id = { answer + HEADER_BYTES, 4, false };
 		printf("{\"kind\":\"usage\",\"id\":%" PRIu64 "}\n", take_number(&id, 4));
@@ -180,7 +192,7 @@ static void boot_spec_record(bool whole) {
 }
 
 static void encode(char *fields) {
-	static uint8_t answer[65536], bytes[65536];
+	static uint8_t answer[1 << 17], bytes[1 << 17];
 	char *kind = strtok(fields, " "), *f[1 + USAGE_NUMBERS] = { 0 };
 	for (size_t i = 0; i < sizeof f / sizeof *f; i++)
 		f[i] = strtok(NULL, " ");
@@ -204,6 +216,12 @@ static void encode(char *fields) {
 		put_number(put_number(put_number(question, 4, 4), USAGE, 1), strtoull(f[0], NULL, 10), 4);
 		question[HEADER_BYTES + 4] = HOST_RECORD_END;
 		session_feed(&session, question, sizeof question, 1000);
+	} else if (strcmp(kind, "reply") == 0) {
+		begin(RUNNING);
+		session_reply(&session, 0, (uint32_t)strtoul(f[0], NULL, 10), bytes, from_hex(f[1], bytes));
+	} else if (strcmp(kind, "dropped") == 0) {
+		begin(RUNNING);
+		session.dropped = strtoull(f[0], NULL, 10);
 	} else {
 		begin(STARTING);
 		s->ring.last_sequence = strtoull(f[0], NULL, 10) - 1;

@@ -14,13 +14,18 @@ import {
 import { makeGuestRecordDecoder } from "../../../src/wire/stream.ts"
 import type { Connection } from "./connection.ts"
 import { openConnection } from "./connection.ts"
+import type { Replies } from "./datagrams.ts"
 import type { Events } from "./events.ts"
 
 /** A connection on which PID 1 has answered the host's hello. */
 export interface Channel {
   readonly phase: Extract<GuestRecord, { kind: "hello-ack" }>["phase"]
+  /** Of the wire, as PID 1 knows it. */
+  readonly version: number
   /** Fails with the reason: a record that the wire cannot carry, or a guest that takes nothing. */
   readonly send: (record: HostRecord) => Effect.Effect<void, string>
+  /** Sends what may be lost, outside Effect; false when there is no room for it. */
+  readonly sendLossy: (record: HostRecord) => boolean
   /** Done when the connection has ended, with the reason. */
   readonly lost: Deferred.Deferred<string>
   readonly probes: Map<number, Deferred.Deferred<PortProbe>>
@@ -38,9 +43,11 @@ export interface Ending {
 }
 
 /** What may wait for a guest to read it: a boot spec, and little more. */
-const UNSENT_LIMIT = MAX_HOST_PAYLOAD + 64 * 1024
-/** Acknowledgements are held back while so much waits: the last says it all. */
-const ACK_UNSENT_LIMIT = 16 * 1024
+const UNSENT_LIMIT = MAX_HOST_PAYLOAD + 512 * 1024
+/** Datagrams are dropped while so much waits. */
+const LOSSY_UNSENT_LIMIT = 256 * 1024
+/** Acknowledgements are held back while so much waits: the last says it all. No flood of datagrams holds them back. */
+const ACK_UNSENT_LIMIT = LOSSY_UNSENT_LIMIT + 16 * 1024
 /** How often it is looked whether the reader has taken what lies in the queue. */
 const ACK_EVERY_MS = 20
 
@@ -56,6 +63,17 @@ const makeSend =
       connection.write(bytes.success)
       return Effect.void
     })
+
+const makeSendLossy =
+  (connection: Connection): Channel["sendLossy"] =>
+  (record) => {
+    if (connection.unsent() >= LOSSY_UNSENT_LIMIT) return false
+    const bytes = encodeHostRecord(record)
+    if (Result.isFailure(bytes) || connection.unsent() + bytes.success.length > LOSSY_UNSENT_LIMIT)
+      return false
+    connection.write(bytes.success)
+    return true
+  }
 
 /** Acknowledges what the reader has taken, for as long as it runs. A new connection starts from nothing. */
 const acknowledge = (connection: Connection, channel: Channel, events: Events) => {
@@ -87,6 +105,7 @@ const answer = <K, A>(waiting: Map<K, Deferred.Deferred<A>>, key: K, value: A) =
 export const converse = (
   path: string,
   events: Events,
+  replies: Replies,
   helloMs: number,
   onGreeted: (channel: Channel) => Effect.Effect<void>
 ): Effect.Effect<Ending> =>
@@ -102,10 +121,12 @@ export const converse = (
     let channel: Channel | undefined
     const acks = { tell: Effect.void as Effect.Effect<void> }
 
-    const greet = Effect.fnUntraced(function* (phase: Channel["phase"]) {
+    const greet = Effect.fnUntraced(function* ({ phase, version }: Pick<Channel, "phase" | "version">) {
       const greeted: Channel = {
         phase,
+        version,
         send: makeSend(connection),
+        sendLossy: makeSendLossy(connection),
         lost: yield* Deferred.make<string>(),
         probes: new Map(),
         usages: new Map(),
@@ -121,7 +142,7 @@ export const converse = (
 
     const deal = Effect.fnUntraced(function* (record: GuestRecord) {
       if (channel === undefined) {
-        if (record.kind === "hello-ack") yield* greet(record.phase)
+        if (record.kind === "hello-ack") yield* greet(record)
         return
       }
       switch (record.kind) {
@@ -133,6 +154,10 @@ export const converse = (
           return answer(channel.usages, record.id, record.usage)
         case "receipt":
           return answer(channel.receipts, record.of, record.outcome)
+        case "reply":
+          return yield* replies.deliver(record.flow, record.bytes)
+        case "dropped":
+          return replies.dropped(record.datagrams)
         case "hello-ack":
           return
       }

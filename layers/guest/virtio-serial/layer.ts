@@ -4,6 +4,7 @@ import { Deferred, Effect, Exit, Layer, Queue } from "effect"
 import { Guest, GuestError, type GuestSession } from "../../../src/services/Guest.ts"
 import type { Machine } from "../../../src/services/Hypervisor.ts"
 import { type Channel, converse, type Ending } from "./channel.ts"
+import { makeDatagrams } from "./datagrams.ts"
 import { makeEvents } from "./events.ts"
 import { makeRequests } from "./requests.ts"
 
@@ -18,6 +19,8 @@ const makeSwitchboard = () => {
   let over: string | undefined
   let next = Deferred.makeUnsafe<Channel, string>()
   return {
+    /** Undefined while there is no connection. */
+    now: () => current,
     channel: Effect.suspend(() => {
       if (over !== undefined) return Effect.fail(over)
       return current === undefined ? Deferred.await(next) : Effect.succeed(current)
@@ -45,6 +48,7 @@ const connect = (machine: Machine, timeoutMs: number) =>
     const { path } = machine.channel
     const events = yield* makeEvents
     const line = makeSwitchboard()
+    const datagrams = makeDatagrams(appId, line.now)
     let wait = RETRY_MS.first
     let complained = false
     let last: string | undefined
@@ -61,7 +65,13 @@ const connect = (machine: Machine, timeoutMs: number) =>
     const converseOn = Effect.gen(function* () {
       let first = true
       while (true) {
-        const ending = yield* converse(path, events, first ? timeoutMs : REHELLO_MS, line.connected)
+        const ending = yield* converse(
+          path,
+          events,
+          datagrams,
+          first ? timeoutMs : REHELLO_MS,
+          line.connected
+        )
         line.disconnected()
         if (ending.greeted) first = false
         last = ending.reason
@@ -85,6 +95,7 @@ const connect = (machine: Machine, timeoutMs: number) =>
       )
     )
     yield* Effect.forkScoped(converseOn)
+    yield* Effect.forkScoped(datagrams.complain)
 
     const channel = yield* line.channel.pipe(
       Effect.mapError((reason) => new GuestError({ operation: "say hello", reason })),
@@ -103,6 +114,7 @@ const connect = (machine: Machine, timeoutMs: number) =>
       sessionId: randomBytes(8).toString("hex"),
       phase: channel.phase,
       events: events.queue,
+      datagrams: datagrams.path,
       ...(yield* makeRequests(line))
     }
     return session

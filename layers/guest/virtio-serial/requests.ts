@@ -4,9 +4,15 @@ import {
   GuestError,
   type GuestSession,
   type GuestUsage,
-  type PortProbe
+  type PortProbe,
+  type VolumeThaw
 } from "../../../src/services/Guest.ts"
-import { type HostRecord, HostType, type ReceiptOutcome } from "../../../src/wire/records.ts"
+import {
+  type HostRecord,
+  HostType,
+  type ReceiptOutcome,
+  VOLUME_FREEZE_SINCE
+} from "../../../src/wire/records.ts"
 import type { Channel } from "./channel.ts"
 
 /** The channel of the moment. */
@@ -67,18 +73,22 @@ const REFUSALS: Record<Exclude<ReceiptOutcome, "taken">, string> = {
   "not-understood": "it did not understand the request (is the guest image as old as the running guest?)"
 }
 
+const TOO_OLD = "its guest image is too old for that; it has the present one after the app's next boot"
+
 const taken = (outcome: ReceiptOutcome): Effect.Effect<void, string> =>
   outcome === "taken" ? Effect.void : Effect.fail(REFUSALS[outcome])
 
 export const makeRequests = (
   line: Line
-): Effect.Effect<Pick<GuestSession, "handOver" | "probe" | "usage" | "shutdown" | "freeze" | "thaw">> =>
+): Effect.Effect<Omit<GuestSession, "sessionId" | "phase" | "events" | "datagrams">> =>
   Effect.gen(function* () {
     // A receipt names only the type of what it is for: one request of a type at a time.
     const oneHandOver = yield* Semaphore.make(1)
     const oneShutdown = yield* Semaphore.make(1)
     const oneFreeze = yield* Semaphore.make(1)
     const oneThaw = yield* Semaphore.make(1)
+    const oneVolumeFreeze = yield* Semaphore.make(1)
+    const oneVolumeThaw = yield* Semaphore.make(1)
     const fewProbes = yield* Semaphore.make(PROBES_AT_ONCE)
     let lastId = 0
     const nextId = () => {
@@ -164,5 +174,37 @@ export const makeRequests = (
       bounded("thaw its program", ANSWER_MS)
     )
 
-    return { handOver, probe, usage, shutdown, freeze, thaw }
+    const freezeVolume: GuestSession["freezeVolume"] = (leaseMs) =>
+      Effect.gen(function* () {
+        const channel = yield* line.channel
+        if (channel.version < VOLUME_FREEZE_SINCE) return yield* Effect.fail(TOO_OLD)
+        yield* receipt(channel, { kind: "freeze-volume", leaseMs }, HostType.freezeVolume).pipe(
+          Effect.mapError(plain),
+          Effect.flatMap(taken)
+        )
+      }).pipe(oneVolumeFreeze.withPermits(1), bounded("freeze its volume", leaseMs))
+
+    /** An older guest freezes none. Told again after a lost connection, so that the volume is thawed in any case. */
+    const tellThawVolume: Effect.Effect<VolumeThaw, string> = Effect.gen(function* () {
+      const channel = yield* line.channel
+      if (channel.version < VOLUME_FREEZE_SINCE) return "lapsed" as const
+      return yield* receipt(channel, { kind: "thaw-volume" }, HostType.thawVolume).pipe(
+        Effect.matchEffect({
+          onSuccess: (outcome) =>
+            outcome === "not-understood"
+              ? Effect.fail(REFUSALS[outcome])
+              : Effect.succeed(outcome === "taken" ? ("held" as const) : ("lapsed" as const)),
+          onFailure: (failure) =>
+            failure.lost === undefined
+              ? Effect.fail(plain(failure))
+              : Effect.yieldNow.pipe(Effect.andThen(tellThawVolume), Effect.as("lapsed" as const))
+        })
+      )
+    })
+    const thawVolume: GuestSession["thawVolume"] = tellThawVolume.pipe(
+      oneVolumeThaw.withPermits(1),
+      bounded("thaw its volume", ANSWER_MS)
+    )
+
+    return { handOver, probe, usage, shutdown, freeze, thaw, freezeVolume, thawVolume }
   })

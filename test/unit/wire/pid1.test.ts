@@ -45,6 +45,10 @@ const command = (record: GuestRecord): string => {
       return `probe-result ${record.id} ${PROBE_OUTCOMES.indexOf(record.outcome)}`
     case "usage-result":
       return `usage-result ${record.id} ${USAGE_FIELDS.map((field) => record.usage[field]).join(" ")}`
+    case "reply":
+      return `reply ${record.flow} ${hexOrNothing(record.bytes)}`
+    case "dropped":
+      return `dropped ${record.datagrams}`
     case "event":
       assert.isDefined(record.event)
       return eventCommand(record.sequence, record.event)

@@ -8,6 +8,7 @@ import {
   type GuestRecord,
   HEADER_BYTES,
   type HostRecord,
+  MAX_DATAGRAM_BYTES,
   MAX_GUEST_PAYLOAD,
   MAX_HOST_PAYLOAD,
   PROTOCOL_VERSION,
@@ -59,6 +60,13 @@ const specs: fc.Arbitrary<BootSpec> = fc.record({
   }),
   hostTime: number(Number.MAX_SAFE_INTEGER)
 })
+/** Often full of what a reset is made of. */
+const datagrams = fc.oneof(
+  fc.uint8Array({ maxLength: 60 }),
+  fc
+    .array(fc.tuple(fc.constantFrom(0, 0x0a, 0xff), fc.integer({ min: 1, max: 40 })), { maxLength: 6 })
+    .map((runs) => Uint8Array.from(runs.flatMap(([byte, length]) => Array<number>(length).fill(byte))))
+)
 const hostRecords: fc.Arbitrary<HostRecord> = fc.oneof(
   fc.record({
     kind: fc.constant("hello" as const),
@@ -76,7 +84,16 @@ const hostRecords: fc.Arbitrary<HostRecord> = fc.oneof(
     timeoutMs: number(0xffffffff)
   }),
   fc.record({ kind: fc.constant("shutdown" as const), graceMs: number(0xffffffff) }),
-  fc.record({ kind: fc.constant("usage" as const), id: number(0xffffffff) })
+  fc.record({ kind: fc.constant("usage" as const), id: number(0xffffffff) }),
+  fc.record({
+    kind: fc.constant("datagram" as const),
+    flow: number(0xffffffff),
+    port: number(0xffff),
+    bytes: datagrams
+  }),
+  fc.record({ kind: fc.constant("close-flow" as const), flow: number(0xffffffff) }),
+  fc.record({ kind: fc.constant("freeze-volume" as const), leaseMs: number(0xffffffff) }),
+  fc.record({ kind: fc.constant("thaw-volume" as const) })
 )
 /** What follows a hello on a connection: PID 1 takes nothing before one. */
 const conversation = fc.array(hostRecords, { maxLength: 6 })
@@ -172,6 +189,34 @@ describe("records", () => {
       decodeGuestPayload(0xee, bytesOf("0000000000000009aabb")),
       Result.succeed({ kind: "event", sequence: 9, event: undefined })
     )
+  })
+
+  it("an answer to hello of an older guest tells its version", () => {
+    const record = { ...helloAck, version: 1 }
+    const bytes = guestBytes(record)
+    assert.deepStrictEqual(decodeGuestPayload(typeOf(bytes), payloadOf(bytes)), Result.succeed(record))
+  })
+
+  it("the largest datagram fits both ways, whatever is in it, and no larger one does", () => {
+    for (const byte of [0, 0xff]) {
+      const bytes = new Uint8Array(MAX_DATAGRAM_BYTES).fill(byte)
+      const there = hostBytes({ kind: "datagram", flow: 1, port: 53, bytes })
+      assert.deepStrictEqual(
+        decodeHostPayload(typeOf(there), payloadOf(there)),
+        Result.succeed({ kind: "datagram", flow: 1, port: 53, bytes })
+      )
+      const back = guestBytes({ kind: "reply", flow: 1, bytes })
+      assert.deepStrictEqual(
+        decodeGuestPayload(typeOf(back), payloadOf(back)),
+        Result.succeed({ kind: "reply", flow: 1, bytes })
+      )
+    }
+    const tooLarge = new Uint8Array(MAX_DATAGRAM_BYTES + 1)
+    assert.isTrue(
+      Result.isFailure(encodeHostRecord({ kind: "datagram", flow: 1, port: 53, bytes: tooLarge }))
+    )
+    assert.isTrue(Result.isFailure(encodeGuestRecord({ kind: "reply", flow: 1, bytes: tooLarge })))
+    assert.isTrue(Result.isFailure(decodeGuestPayload(0x85, concat(new Uint8Array(4), tooLarge))))
   })
 
   it("an answer of an unknown type is skipped", () => {
