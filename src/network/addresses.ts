@@ -42,3 +42,12 @@ export const slotAddresses = (slot: number): SlotAddresses => {
     mac: ["02", "00", hex(10), hex(SECOND_OCTET), hex(guest >> 8), hex(guest & 0xff)].join(":")
   }
 }
+
+/** The slot whose guest has this address; none when it is no guest's. */
+export const slotOfGuest = (address: string): number | undefined => {
+  const [, third, fourth] = /^10\.201\.(\d{1,3})\.(\d{1,3})$/u.exec(address) ?? []
+  if (third === undefined || fourth === undefined || Number(third) > 255 || Number(fourth) > 255)
+    return undefined
+  const offset = Number(third) * 256 + Number(fourth) - 2
+  return offset >= 0 && offset % 4 === 0 ? offset / 4 : undefined
+}

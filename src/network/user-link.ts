@@ -3,7 +3,8 @@ import { Result } from "effect"
 import { NetworkError, type UserLink } from "../services/Network.ts"
 import { MAX_SLOTS, SLOT_PREFIX_LENGTH, slotAddresses } from "./addresses.ts"
 
-const isPort = (port: number) => Number.isInteger(port) && port >= 1 && port <= 65535
+/** Whether a number is a port of TCP or UDP. */
+export const isPort = (port: number) => Number.isInteger(port) && port >= 1 && port <= 65535
 
 /** A port that is named twice is one. Fails for a slot that does not exist, and for what is no port. */
 export const userLink = (

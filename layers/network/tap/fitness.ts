@@ -1,0 +1,54 @@
+/** Whether this machine lets a daemon make taps and rules, and whether it is the only one. */
+import { accessSync, constants } from "node:fs"
+import { createServer } from "node:net"
+import { Effect } from "effect"
+import { renderRuleset } from "../../../src/network/ruleset.ts"
+import { NetworkError } from "../../../src/services/Network.ts"
+import { CommandFailed, runCommand } from "./command.ts"
+
+const TUN = "/dev/net/tun"
+
+/** Fails with the first thing that is missing, as a clause. Changes nothing. */
+export const checkFitness = Effect.gen(function* () {
+  if (process.getuid?.() !== 0) {
+    return yield* new CommandFailed({ reason: "only root makes taps and rules", said: "" })
+  }
+  yield* Effect.try({
+    try: () => accessSync(TUN, constants.R_OK | constants.W_OK),
+    catch: () =>
+      new CommandFailed({ reason: `${TUN} is not there: the kernel's module tun is missing`, said: "" })
+  })
+  yield* runCommand("ip", ["-V"])
+  yield* runCommand("conntrack", ["--version"])
+  // A dry run asks the kernel for everything that the rules need.
+  const slots = [{ slot: 0, forwards: [{ hostPort: 21_001, guestPort: 1 }] }]
+  yield* runCommand(
+    "nft",
+    ["-c", "-f", "-"],
+    renderRuleset({ stamp: "check", slots, denied: [], forwardedOn: "any" })
+  )
+}).pipe(Effect.asVoid)
+
+/**
+ * Taps and rules are the machine's, named by slot: two daemons would take them from each other. The name that is held
+ * here lives in the network namespace and ends with the process, however that ends.
+ */
+export const holdNetwork = Effect.acquireRelease(
+  Effect.callback<ReturnType<typeof createServer>, NetworkError>((resume) => {
+    const server = createServer((socket) => socket.destroy())
+    server.once("error", (error: NodeJS.ErrnoException) =>
+      resume(
+        Effect.fail(
+          new NetworkError({
+            reason:
+              error.code === "EADDRINUSE"
+                ? 'another nibrunner on this machine has the taps; with hypervisor.network = "user" two can run'
+                : error.message
+          })
+        )
+      )
+    )
+    server.listen("\0nibrunner.taps", () => resume(Effect.succeed(server)))
+  }),
+  (server) => Effect.sync(() => server.close())
+)
