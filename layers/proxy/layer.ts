@@ -4,14 +4,20 @@
  */
 import { Effect, FiberSet, Layer, Schedule, Semaphore } from "effect"
 import { Proxy, ProxyError, type UnavailableTarget } from "../../src/services/Proxy.ts"
-import { defaultTimeouts, type Timeouts } from "./http/limits.ts"
+import { fileLimit } from "./file-limit.ts"
+import { defaultTimeouts, MAX_CALLERS, type Timeouts } from "./http/limits.ts"
 import { close, listen } from "./http/listen.ts"
 import { OwnPorts } from "./http/own-ports.ts"
 import type { Concurrency } from "./http/routes.ts"
 import { ProxyServer, type ServerOptions } from "./http/server.ts"
 import { readCredentials, type TlsFiles } from "./http/tls/credentials.ts"
 import { renewing, warnIfExpired } from "./http/tls/renewal.ts"
-import { defaultRawTimeouts, type RawTimeouts } from "./raw/limits.ts"
+import {
+  defaultRawTimeouts,
+  MAX_TCP_SESSIONS_OF_HOST,
+  type RawLimits,
+  type RawTimeouts
+} from "./raw/limits.ts"
 import { RawPorts } from "./raw/ports.ts"
 
 export interface ProxyOptions {
@@ -23,6 +29,10 @@ export interface ProxyOptions {
   readonly concurrency?: Concurrency | undefined
   /** Where raw ports listen. Without it there are none, whatever a route says. */
   readonly raw?: { readonly address: string } | undefined
+  /** The most connections of callers. Without it what `MAX_CALLERS` says. */
+  readonly callers?: number | undefined
+  /** Without it what `MAX_TCP_SESSIONS_OF_HOST` says, and for one app a quarter of that. */
+  readonly rawLimits?: RawLimits | undefined
   readonly timeouts?: Partial<Timeouts>
   readonly rawTimeouts?: Partial<RawTimeouts>
 }
@@ -58,15 +68,16 @@ const make = Effect.fnUntraced(function* (options: ProxyOptions) {
   const fork = Effect.runForkWith(services)
   const say = (what: string) => {
     let quietUntil = 0
-    return (error: unknown) => {
+    return (...details: ReadonlyArray<unknown>) => {
       const now = performance.now()
       if (now < quietUntil) return
       quietUntil = now + QUIET_MS
-      fork(Effect.logError(what, error))
+      fork(Effect.logError(what, ...details))
     }
   }
   const timeouts = { ...defaultTimeouts, ...options.timeouts }
   const runWake = yield* makeRunWake
+  const callers = options.callers ?? Math.min(MAX_CALLERS, Math.floor(fileLimit() / 4))
   const server = yield* Effect.acquireRelease(
     Effect.sync(
       () =>
@@ -74,7 +85,11 @@ const make = Effect.fnUntraced(function* (options: ProxyOptions) {
           timeouts,
           onDefect: say("a defect of the proxy ended one connection"),
           runWake,
-          concurrency: options.concurrency
+          concurrency: options.concurrency,
+          callers,
+          onFull: say(
+            `the proxy has ${callers} connections of callers and takes no more: those that wait the longest for a request are closed (see LimitNOFILE of the daemon's unit)`
+          )
         })
     ),
     (server) => Effect.sync(() => server.close())
@@ -119,16 +134,21 @@ const make = Effect.fnUntraced(function* (options: ProxyOptions) {
   })
 })
 
+const usualRawLimits = (): RawLimits => {
+  const tcpSessionsOfHost = Math.min(MAX_TCP_SESSIONS_OF_HOST, Math.floor(fileLimit() / 8))
+  return { tcpSessionsOfHost, tcpSessionsOfApp: Math.ceil(tcpSessionsOfHost / 4) }
+}
+
 const openRawPorts = (
   server: ProxyServer,
-  { raw, rawTimeouts }: ProxyOptions,
+  { raw, rawTimeouts, rawLimits = usualRawLimits() }: ProxyOptions,
   onError: (error: Error) => void
 ) =>
   raw === undefined
     ? Effect.undefined
     : Effect.acquireRelease(
         Effect.sync(() => {
-          const context = server.rawContext({ ...defaultRawTimeouts, ...rawTimeouts })
+          const context = server.rawContext({ ...defaultRawTimeouts, ...rawTimeouts }, rawLimits)
           return new RawPorts(raw.address, context, onError)
         }),
         (ports) => ports.closeAll

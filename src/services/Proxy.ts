@@ -95,7 +95,7 @@ export interface RawTraffic {
   readonly bytesIn: number
   /** From the guest to clients. */
   readonly bytesOut: number
-  /** Datagrams that found no room. */
+  /** Datagrams, and connections, that found no room. */
   readonly dropped: number
 }
 

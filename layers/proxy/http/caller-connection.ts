@@ -6,6 +6,7 @@ import type { Socket } from "node:net"
 import { adopt, asItIs } from "./accept.ts"
 import { type Addressee, admit, isAdmitted, type Refused } from "./admission.ts"
 import { BodyReader, type Framing, MALFORMED } from "./body.ts"
+import type { Crowd, Member } from "./crowd.ts"
 import { type Caller, Exchange, putContent } from "./exchange.ts"
 import { CHUNKED } from "./framing.ts"
 import { COMPLETE, HeadReader, INCOMPLETE } from "./head.ts"
@@ -20,8 +21,7 @@ export interface ListenerContext extends Addressee {
   readonly sweep: Sweep
   readonly timeouts: Timeouts
   readonly onDefect: OnDefect
-  /** Those that are open: closed at once when the proxy ends. */
-  readonly connections: Set<{ destroy: () => void }>
+  readonly crowd: Crowd
 }
 
 /** Shared by all connections, and taken over by one while the head that it reads is incomplete. */
@@ -44,7 +44,7 @@ export interface Secured {
   readonly servername: string | undefined
 }
 
-export class CallerConnection extends Wire implements Caller {
+export class CallerConnection extends Wire implements Caller, Member {
   readonly #context: ListenerContext
   readonly #servername: string | undefined
   readonly #body = new BodyReader()
@@ -69,7 +69,7 @@ export class CallerConnection extends Wire implements Caller {
     this.#servername = secured?.servername
     this.#peer = peerOf(this.socket, secured !== undefined)
     this.deadline = this.sweep.after(context.timeouts.head)
-    context.connections.add(this)
+    context.crowd.add(this)
   }
 
   // ------------------------------------------------------------------------------------------ the wire
@@ -114,10 +114,14 @@ export class CallerConnection extends Wire implements Caller {
   }
 
   protected override gone(): void {
-    this.#context.connections.delete(this)
+    this.#context.crowd.delete(this)
     const exchange = this.#exchange
     this.#exchange = undefined
     exchange?.callerGone(this.peerEnded && this.errorCode === "")
+  }
+
+  get isSpare(): boolean {
+    return (this.#phase === HEAD || this.#phase === LINGER) && this.socket.writableLength === 0
   }
 
   override expired(): void {

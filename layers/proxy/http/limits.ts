@@ -28,6 +28,8 @@ export const MAX_IDLE_UPSTREAMS = 128
 /** The most that is read and thrown away after an answer that ends the connection; in bytes. */
 export const MAX_LINGER_BYTES = 4_194_304
 
+/** The most connections of callers, where the daemon may open four times as many files; else a quarter of those. */
+export const MAX_CALLERS = 16_384
 /** Connections that the kernel accepts before the proxy does. */
 export const BACKLOG = 1_024
 /** How long a connection is quiet before the kernel asks whether its peer is still there; in ms. */

@@ -2,7 +2,7 @@
  * The proxy as a whole: listeners, routes, connections. Outside Effect: this is the data path; `layer.ts` makes a
  * service of it.
  */
-import { createServer, type Server, type Socket } from "node:net"
+import { createServer, type Server } from "node:net"
 import type { Server as TlsServer } from "node:tls"
 import type { AppId } from "../../../src/document/schema.ts"
 import type {
@@ -13,10 +13,11 @@ import type {
   UpTarget
 } from "../../../src/services/Proxy.ts"
 import type { RawContext } from "../raw/context.ts"
-import type { RawTimeouts } from "../raw/limits.ts"
+import type { RawLimits, RawTimeouts } from "../raw/limits.ts"
 import type { Addressee } from "./admission.ts"
 import type { App } from "./app.ts"
 import { CallerConnection, type ListenerContext } from "./caller-connection.ts"
+import { Crowd } from "./crowd.ts"
 import { Http2Connection } from "./h2/connection.ts"
 import { PEER_CHECK_MS, type Timeouts } from "./limits.ts"
 import { Pool } from "./pool.ts"
@@ -32,6 +33,10 @@ export interface ServerOptions {
   /** Runs an app's wake and gives what came of it to `done`, never before it returns. */
   readonly runWake: (wake: AsleepTarget["wake"], done: (target: UpTarget | UnavailableTarget) => void) => void
   readonly concurrency?: Concurrency | undefined
+  /** The most connections of callers. */
+  readonly callers: number
+  /** Told each time that there are so many. */
+  readonly onFull: () => void
 }
 
 export class ProxyServer {
@@ -39,11 +44,12 @@ export class ProxyServer {
   readonly #onDefect: OnDefect
   readonly #sweep: Sweep
   readonly #routes: Routes
-  readonly #connections: ListenerContext["connections"] = new Set()
-  /** Under TLS: every connection, whether its handshake is over or not. */
-  readonly #sockets = new Set<Socket>()
+  readonly #crowd: Crowd
+  /** What is open of raw ports. */
+  readonly #raw: RawContext["open"] = new Set()
 
-  constructor({ timeouts, onDefect, runWake, concurrency }: ServerOptions) {
+  constructor({ timeouts, onDefect, runWake, concurrency, callers, onFull }: ServerOptions) {
+    this.#crowd = new Crowd(callers, onFull)
     this.#timeouts = timeouts
     this.#onDefect = onDefect
     this.#sweep = new Sweep(timeouts.sweep)
@@ -69,13 +75,14 @@ export class ProxyServer {
       handshakeTimeout: this.#timeouts.handshake,
       handshakes: this.#routes.handshakes,
       onConnection: (socket) => {
-        this.#sockets.add(socket)
-        socket.once("close", () => this.#sockets.delete(socket))
+        if (this.#crowd.hasRoom()) this.#crowd.handshakeBegins(socket)
+        else socket.destroy()
       },
-      onSecure: (socket, servername) =>
-        socket.alpnProtocol === "h2"
-          ? new Http2Connection(socket, context, servername)
-          : new CallerConnection(socket, context, { servername })
+      onSecure: (socket, servername) => {
+        this.#crowd.handshakeEnds(socket)
+        if (socket.alpnProtocol === "h2") new Http2Connection(socket, context, servername)
+        else new CallerConnection(socket, context, { servername })
+      }
     })
   }
 
@@ -97,13 +104,15 @@ export class ProxyServer {
   }
 
   /** What raw ports need of the proxy. */
-  rawContext(timeouts: RawTimeouts): RawContext {
+  rawContext(timeouts: RawTimeouts, limits: RawLimits): RawContext {
     return {
       routes: this.#routes,
       sweep: this.#sweep,
       onDefect: this.#onDefect,
       timeouts,
-      open: this.#connections,
+      open: this.#raw,
+      limits,
+      tcpSessions: 0,
       udpSessions: 0
     }
   }
@@ -114,8 +123,8 @@ export class ProxyServer {
 
   /** Closes every connection at once. Listeners are closed by who opened them. */
   close(): void {
-    for (const connection of [...this.#connections]) connection.destroy()
-    for (const socket of [...this.#sockets]) socket.destroy()
+    this.#crowd.close()
+    for (const open of [...this.#raw]) open.destroy()
     this.#routes.close()
     this.#sweep.stop()
   }
@@ -126,7 +135,7 @@ export class ProxyServer {
       timeouts: this.#timeouts,
       onDefect: this.#onDefect,
       routes: this.#routes,
-      connections: this.#connections,
+      crowd: this.#crowd,
       find
     }
   }
@@ -141,7 +150,10 @@ export class ProxyServer {
         keepAlive: true,
         keepAliveInitialDelay: PEER_CHECK_MS
       },
-      (accepted) => new CallerConnection(accepted, context)
+      (accepted) => {
+        if (this.#crowd.hasRoom()) new CallerConnection(accepted, context)
+        else accepted.destroy()
+      }
     )
   }
 }

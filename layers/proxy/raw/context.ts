@@ -2,7 +2,7 @@
 import type { Routes } from "../http/routes.ts"
 import type { Sweep } from "../http/sweep.ts"
 import type { OnDefect } from "../http/wire.ts"
-import type { RawTimeouts } from "./limits.ts"
+import type { RawLimits, RawTimeouts } from "./limits.ts"
 
 export interface RawContext {
   readonly routes: Routes
@@ -11,6 +11,9 @@ export interface RawContext {
   readonly timeouts: RawTimeouts
   /** Whatever must be closed when the proxy ends. */
   readonly open: Set<{ destroy: () => void }>
+  readonly limits: RawLimits
+  /** Connections that there are. */
+  tcpSessions: number
   /** Sessions of UDP that there are. */
   udpSessions: number
 }

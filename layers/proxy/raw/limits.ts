@@ -2,6 +2,8 @@
 
 /** What is kept of a connection's first bytes until the guest takes it; in bytes, give or take one read. */
 export const MAX_HELD_BYTES = 65_536
+/** The most connections to the raw ports of the host, where the daemon may open eight times as many files; else an eighth of those. */
+export const MAX_TCP_SESSIONS_OF_HOST = 8_192
 /** The most clients that one port keeps apart: a new one takes the place of who was quiet for the longest. */
 export const MAX_UDP_SESSIONS = 1_024
 /** The same for all ports of the host together: each takes a file descriptor. */
@@ -12,6 +14,13 @@ export const MAX_HELD_DATAGRAMS = 16
 export const MAX_HELD_DATAGRAM_BYTES = 1_048_576
 /** Datagrams wait in the kernel and, up to so many bytes, with us; what is more is dropped, as networks do. */
 export const MAX_QUEUED_DATAGRAM_BYTES = 4_194_304
+
+/** How many connections raw ports may have. */
+export interface RawLimits {
+  readonly tcpSessionsOfHost: number
+  /** To all of one app's ports. */
+  readonly tcpSessionsOfApp: number
+}
 
 /** How long raw ports wait; all in ms. */
 export interface RawTimeouts {

@@ -29,8 +29,13 @@ export class TcpSession implements Held, Link {
     app.arrivals++
     if (app.target.kind === "unavailable") {
       app.tcp.down++
-      accepted.on("error", () => undefined)
-      accepted.resetAndDestroy()
+      refuse(accepted)
+    } else if (
+      context.tcpSessions >= context.limits.tcpSessionsOfHost ||
+      app.tcp.open >= context.limits.tcpSessionsOfApp
+    ) {
+      app.tcp.dropped++
+      refuse(accepted)
     } else new TcpSession(accepted, app, port, context).#reach()
   }
 
@@ -39,6 +44,7 @@ export class TcpSession implements Held, Link {
     this.#app = app
     this.#port = port
     app.tcp.open++
+    context.tcpSessions++
     context.open.add(this)
     this.#client = new Leg(context, (onread) => adopt(accepted, onread), {
       received: (bytes, start, end) => this.#fromClient(bytes, start, end),
@@ -209,8 +215,14 @@ export class TcpSession implements Held, Link {
     this.#app.links.delete(this)
     this.#context.routes.leave(this.#app, this)
     this.#app.tcp.open--
+    this.#context.tcpSessions--
     this.#context.routes.forgetIfQuiet(this.#app)
   }
+}
+
+const refuse = (accepted: Socket): void => {
+  accepted.on("error", () => undefined)
+  accepted.resetAndDestroy()
 }
 
 interface LegEvents {

@@ -22,7 +22,9 @@ const watched = (answers: { next: ReadonlyArray<string> }) =>
           new ProxyServer({
             timeouts: { ...defaultTimeouts, sweep: 20, linger: 100, halfClosed: 500 },
             onDefect: (error) => defects.push(error),
-            runWake: (wake) => defects.push(wake)
+            runWake: (wake) => defects.push(wake),
+            callers: 1_000,
+            onFull: () => defects.push("too many callers")
           })
       ),
       (server) => Effect.sync(() => server.close())

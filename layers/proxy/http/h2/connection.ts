@@ -10,6 +10,7 @@ import {
 } from "node:http2"
 import type { TLSSocket } from "node:tls"
 import { type ListenerContext, peerOf } from "../caller-connection.ts"
+import type { Member } from "../crowd.ts"
 import {
   MAX_FIELDS,
   MAX_HEAD_BYTES,
@@ -52,7 +53,7 @@ const options: Parameters<typeof performServerHandshake>[1] = {
   }
 }
 
-export class Http2Connection implements Perishable {
+export class Http2Connection implements Perishable, Member {
   deadline: number
   readonly context: ListenerContext
   readonly peer: Peer
@@ -74,8 +75,12 @@ export class Http2Connection implements Perishable {
     this.#session.on("close", () => this.#closed())
     // a caller that sends no more cannot take an answer either: it could not say how much of it
     socket.on("end", () => this.#session.destroy())
-    context.connections.add(this)
+    context.crowd.add(this)
     context.sweep.add(this)
+  }
+
+  get isSpare(): boolean {
+    return this.#requests.size === 0
   }
 
   /** Nothing has been asked for a while. */
@@ -118,7 +123,7 @@ export class Http2Connection implements Perishable {
   }
 
   #closed(): void {
-    this.context.connections.delete(this)
+    this.context.crowd.delete(this)
     this.context.sweep.remove(this)
   }
 }
