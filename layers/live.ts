@@ -11,7 +11,7 @@ import { layerLinuxHostInfo } from "./host-info/linux.ts"
 import { layerQemu } from "./hypervisor/qemu/layer.ts"
 import { layerSquashfsImages } from "./images/squashfs.ts"
 import { layerFileLogs } from "./logs/file.ts"
-import { layerUserNetwork } from "./network/user.ts"
+import { layerNetwork } from "./network/choose.ts"
 import { layerProxy, type ProxyOptions } from "./proxy/layer.ts"
 import { layerFileReporter } from "./reporter/file.ts"
 import { layerMetricsPage } from "./reporter/metrics.ts"
@@ -51,10 +51,6 @@ const supported = (config: HostConfig) => {
     [
       config.hypervisor?.backend === "firecracker",
       new NotSupported({ key: "hypervisor.backend", value: "firecracker", instead: "qemu" })
-    ],
-    [
-      config.hypervisor?.network === "tap",
-      new NotSupported({ key: "hypervisor.network", value: "tap", instead: "user" })
     ]
   ]
   const first = problems.find(([asked]) => asked)
@@ -92,7 +88,7 @@ export const layerLive = (config: HostConfig, _secrets: HostSecrets) => {
   const services = Layer.mergeAll(
     layerQemu({ binary: config.hypervisor?.binary ?? QEMU, runtimeDir: paths.runtime_dir }),
     layerVirtioSerialGuest,
-    layerUserNetwork,
+    layerNetwork(config),
     layerHttpProber,
     layerLocalFileVolumes({ stateDir }),
     layerSquashfsImages({ stateDir }).pipe(Layer.provide(store)),

@@ -13,6 +13,9 @@ export const packages = [
   { name: "qemu-system-x86", command: "qemu-system-x86_64", for: "run", why: "runs the microVMs" },
   { name: "e2fsprogs", command: "mke2fs", for: "run", why: "formats volumes" },
   { name: "squashfs-tools", command: "mksquashfs", for: "run", why: "packs programs into layers" },
+  { name: "iproute2", command: "ip", for: "run", why: "makes the taps of guests" },
+  { name: "nftables", command: "nft", for: "run", why: "keeps guests apart" },
+  { name: "conntrack", command: "conntrack", for: "run", why: "ends what is open to a guest" },
 
   { name: "mmdebstrap", command: "mmdebstrap", for: "build", why: "gathers the guest's Debian base" },
   { name: "gcc", command: "gcc", for: "build", why: "compiles PID 1 and the example" },
@@ -37,7 +40,6 @@ export const packages = [
   },
   { name: "bind9-dnsutils", command: "dig", for: "test", why: "speaks UDP and TCP through a raw port" },
   { name: "nghttp2-client", command: "nghttp", for: "test", why: "speaks HTTP/2 to the proxy" },
-  { name: "iproute2", command: "ip", for: "test", why: "raises the loopback of the tests' network" },
   { name: "strace", command: "strace", for: "test", why: "shows that data is on the disk before it counts" },
   { name: "procps", command: "ps", for: "test", why: "tells a process's session" },
   { name: "nix-bin", command: "nix-instantiate", for: "test", why: "checks the syntax of flake.nix" },
