@@ -5,7 +5,7 @@ import { DatabaseSync } from "node:sqlite"
 import { Effect, Schema, type Scope } from "effect"
 import { HostStateError } from "../../src/services/HostState.ts"
 import { makeDirectory, makePrivateFile, replaceFile } from "../files/durable.ts"
-import { onFile } from "../files/problem.ts"
+import { ifPresent, onFile } from "../files/problem.ts"
 
 /** Another daemon runs on this state directory. */
 export class StateDirectoryInUse extends Schema.TaggedError<StateDirectoryInUse>()("StateDirectoryInUse", {
@@ -18,8 +18,13 @@ export class StateDirectoryInUse extends Schema.TaggedError<StateDirectoryInUse>
   }
 }
 
+/** Milliseconds that a daemon waits for the lock: who only looks whether it is held has it for less than one. */
+const LOOKED_AT = 250
+
+const lockFile = (stateDir: string): string => path.join(stateDir, "state", "daemon.lock")
+
 /**
- * Holds the state directory for as long as the scope lasts; fails at once when another daemon holds it. The lock
+ * Holds the state directory for as long as the scope lasts; fails when another daemon holds it. The lock
  * is the kernel's (SQLite's, on an empty database; Node has no flock): it ends with the process however that
  * ends, so no lock is ever left behind. The pid lies beside it for the sentence only.
  */
@@ -28,12 +33,12 @@ export const lockStateDirectory = (
 ): Effect.Effect<void, StateDirectoryInUse | HostStateError, Scope.Scope> =>
   Effect.gen(function* () {
     const directory = path.join(stateDir, "state")
-    const file = path.join(directory, "daemon.lock")
+    const file = lockFile(stateDir)
     const pidFile = path.join(directory, "daemon.pid")
     yield* makeDirectory(directory, 0o700)
     yield* makePrivateFile(file)
     const lock = yield* Effect.acquireRelease(
-      onLock(() => new DatabaseSync(file, { timeout: 0 })),
+      onLock(() => new DatabaseSync(file, { timeout: LOOKED_AT })),
       (open) => Effect.sync(() => open.close())
     )
     // Nothing is ever written, so there is no journal to be kept beside it.
@@ -47,6 +52,26 @@ export const lockStateDirectory = (
     Effect.catchTag("FileProblem", (cause) => Effect.fail(new HostStateError({ operation: LOCKING, cause })))
   )
 
+/** Whether a daemon holds the state directory at this moment. Fails where the lock may not be looked at. */
+export const isStateDirectoryHeld = (stateDir: string): Effect.Effect<boolean, HostStateError> =>
+  Effect.gen(function* () {
+    const file = lockFile(stateDir)
+    // Where no daemon has ever run there is no lock to be held.
+    const found = yield* ifPresent(onFile(file, () => fs.stat(file))).pipe(
+      Effect.mapError((cause) => new HostStateError({ operation: LOOKING, cause }))
+    )
+    if (found === undefined) return false
+    const lock = yield* Effect.acquireRelease(
+      onLock(() => new DatabaseSync(file, { readOnly: true, timeout: 0 })),
+      (open) => Effect.sync(() => open.close())
+    )
+    return yield* onLock(() => lock.exec("SELECT name FROM sqlite_schema")).pipe(
+      Effect.as(false),
+      Effect.catchIf(isBusy, () => Effect.succeed(true))
+    )
+  }).pipe(Effect.scoped)
+
+const LOOKING = "look whether a daemon runs"
 const LOCKING = "lock the state directory"
 
 const onLock = <A>(run: () => A): Effect.Effect<A, HostStateError> =>

@@ -9,6 +9,7 @@ import { onFile } from "../files/problem.ts"
 import { HostInfoUnreadable, memTotalMib } from "../host-info/linux.ts"
 import { findVmm } from "../hypervisor/qemu/process.ts"
 import { settingsOf } from "../settings.ts"
+import { isStateDirectoryHeld } from "../state/lock.ts"
 import { lookAtDocument, lookAtNotes } from "../state/look.ts"
 
 const MEMINFO = "/proc/meminfo"
@@ -29,6 +30,7 @@ export const layerHostView = (config: HostConfig) =>
       return {
         notes: lookAtNotes(config.paths.state_dir),
         document: lookAtDocument(config.paths.state_dir),
+        daemonRuns: isStateDirectoryHeld(config.paths.state_dir),
         runs: (record) => Effect.sync(() => findVmm(record, config.paths.runtime_dir) !== undefined),
         limits: limitsOf({ vcpuCount: os.availableParallelism(), memoryMib }, settings),
         maxApps: settings.maxApps

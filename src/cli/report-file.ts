@@ -5,10 +5,20 @@ import { HostReport } from "../report/schema.ts"
 /** There is no report, or it is none. */
 export class ReportUnreadable extends Schema.TaggedError<ReportUnreadable>()("ReportUnreadable", {
   path: Schema.String,
-  reason: Schema.String
+  reason: Schema.String,
+  /** There is no such file. */
+  missing: Schema.Boolean
 }) {
   override get message() {
     return `the report ${this.path} cannot be read: ${this.reason}`
+  }
+
+  /** The same where it is known whether a daemon runs. */
+  told(daemonRuns: boolean): ReportUnreadable {
+    const reason = daemonRuns
+      ? "there is no such file yet. The daemon runs; its log says what it is at"
+      : "there is no such file, and no daemon runs on this host"
+    return new ReportUnreadable({ ...this, reason })
   }
 }
 
@@ -20,16 +30,14 @@ export const reportFile = (stateDir: string): string => `${stateDir}/reported.js
 /** Fails with the sentence for who asked. */
 export const readReport = Effect.fnUntraced(function* (path: string) {
   const files = yield* FileSystem.FileSystem
-  const unreadable = (reason: string) => new ReportUnreadable({ path, reason })
+  const unreadable = (reason: string, missing = false) => new ReportUnreadable({ path, reason, missing })
   const text = yield* files
     .readFileString(path)
     .pipe(
       Effect.mapError((error) =>
-        unreadable(
-          error.reason._tag === "NotFound"
-            ? "there is no such file. Has the daemon run on this host?"
-            : error.message
-        )
+        error.reason._tag === "NotFound"
+          ? unreadable("there is no such file. Has the daemon run on this host?", true)
+          : unreadable(error.message)
       )
     )
   const value = yield* Effect.try({

@@ -1,12 +1,11 @@
 /** Reads a document and the host's notes, foresees, and prints. */
-import { Console, Effect, FileSystem, Option, Result, Schema } from "effect"
+import { Console, Effect, FileSystem, Result, Schema } from "effect"
 import { TerminalCapabilities } from "effect/cli"
 import { decodeDocument } from "../document/decode.ts"
-import type { HostDesiredState } from "../document/schema.ts"
-import { foresee, type HostNow } from "../foresight/foresee.ts"
-import { HostView } from "../services/HostView.ts"
+import { foresee } from "../foresight/foresee.ts"
 import { verdictJson, verdictListing } from "./check.ts"
 import { Failed } from "./failure.ts"
+import { hostNow } from "./host-now.ts"
 import { safeJson } from "./json.ts"
 import { coloured, plain } from "./paint.ts"
 import { type Plan, planJson, renderPlan } from "./plan-text.ts"
@@ -21,30 +20,6 @@ export class DocumentUnreadable extends Schema.TaggedError<DocumentUnreadable>()
     return `the document ${this.file} cannot be read: ${this.reason}`
   }
 }
-
-const decoded = (text: string): HostDesiredState | undefined =>
-  Option.getOrUndefined(Result.getSuccess(decodeDocument(new TextEncoder().encode(text))))
-
-/** The host as it stands; a host on which no daemon has run is empty. */
-const hostNow = Effect.gen(function* () {
-  const view = yield* HostView
-  const notes = Option.getOrUndefined(yield* view.notes)
-  const inForce = Option.getOrUndefined(Option.flatten(Option.fromNullishOr(notes?.document)))
-  const records = notes?.apps ?? []
-  const running = yield* Effect.filter(records, ({ machine }) =>
-    machine === undefined ? Effect.succeed(false) : view.runs(machine)
-  )
-  const host: HostNow = {
-    now: yield* Effect.clockWith((clock) => clock.currentTimeMillis),
-    document: inForce === undefined ? undefined : decoded(inForce.text),
-    records,
-    volumes: notes?.volumes ?? [],
-    up: new Set(running.map(({ appId }) => appId)),
-    limits: view.limits,
-    maxApps: view.maxApps
-  }
-  return { host, inForce, isNew: notes === undefined }
-})
 
 /** The document is refused, as `nibrunnerd check` would refuse it. */
 const refuse = Effect.fnUntraced(function* (file: string, bytes: Uint8Array, json: boolean) {

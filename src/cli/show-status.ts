@@ -4,10 +4,11 @@ import { TerminalCapabilities } from "effect/cli"
 import type { HostReport } from "../report/schema.ts"
 import { HostView } from "../services/HostView.ts"
 import { safeJson } from "./json.ts"
+import { failuresIn, type NextStart, nextStarts } from "./next-starts.ts"
 import { coloured, plain } from "./paint.ts"
 import { printable } from "./printable.ts"
 import { readReport, reportFile } from "./report-file.ts"
-import { renderStatus } from "./status-table.ts"
+import { NO_DAEMON, renderStatus } from "./status-table.ts"
 
 /** What of the document is shown. It was accepted once, so that no more of it is looked at. */
 const Named = Schema.fromJsonString(
@@ -40,20 +41,41 @@ interface Shown {
   readonly text: string
   readonly report: HostReport
   readonly hostnames: ReadonlyMap<string, ReadonlyArray<string>> | undefined
+  readonly failures: string
+  readonly nextStarts: ReadonlyMap<string, NextStart> | undefined
 }
 
-const look = Effect.fnUntraced(function* (path: string) {
-  const { report, text } = yield* readReport(path)
-  return { text, report, hostnames: yield* hostnames } satisfies Shown
+const NO_FAILURES = "[]"
+
+/** Whether a daemon runs; undefined for who may not know. */
+const daemonRuns = Effect.gen(function* () {
+  const view = yield* HostView
+  return Result.getOrUndefined(yield* Effect.result(view.daemonRuns))
 })
 
-const lines = Effect.fnUntraced(function* ({ hostnames, report }: Shown) {
+const look = Effect.fnUntraced(function* (path: string, before?: Shown) {
+  const { report, text } = yield* readReport(path).pipe(
+    Effect.catchIf(
+      ({ missing }) => missing,
+      (error) =>
+        Effect.flatMap(daemonRuns, (runs) => Effect.fail(runs === undefined ? error : error.told(runs)))
+    )
+  )
+  const failures = failuresIn(report)
+  const known = failures === before?.failures ? before.nextStarts : undefined
+  const next = failures === NO_FAILURES ? undefined : (known ?? (yield* nextStarts))
+  return { text, report, hostnames: yield* hostnames, failures, nextStarts: next } satisfies Shown
+})
+
+const lines = Effect.fnUntraced(function* ({ hostnames, nextStarts, report }: Shown) {
   const { canAnimate, canColor } = yield* TerminalCapabilities.TerminalCapabilities
   const terminal = yield* Terminal.Terminal
   const columns = canAnimate ? yield* terminal.columns : 0
   return renderStatus({
     report,
     hostnames,
+    nextStarts,
+    daemonRuns: yield* daemonRuns,
     now: yield* Clock.currentTimeMillis,
     paint: canColor ? coloured : plain,
     width: columns > 0 ? columns : undefined
@@ -65,7 +87,9 @@ const oneLine = (text: string): string => safeJson(text.trim())
 /** Shows the report as it is now. */
 export const showStatus = Effect.fnUntraced(function* (stateDir: string, json: boolean) {
   const shown = yield* look(reportFile(stateDir))
-  yield* Console.log(json ? oneLine(shown.text) : (yield* lines(shown)).join("\n"))
+  if (!json) return yield* Console.log((yield* lines(shown)).join("\n"))
+  yield* Console.log(oneLine(shown.text))
+  if ((yield* daemonRuns) === false) yield* Console.error(NO_DAEMON)
 })
 
 /** Between two looks at the file. */
@@ -110,13 +134,16 @@ const looking = <E, R, E2, R2>(
   Effect.gen(function* () {
     let version = yield* versionOf(path)
     yield* changed(Result.succeed(first))
+    let last = first
     for (;;) {
       yield* tick
       yield* Effect.sleep(LOOK_EVERY)
       const next = yield* versionOf(path)
       if (next === version) continue
       version = next
-      yield* changed(yield* Effect.result(look(path)))
+      const seen = yield* Effect.result(look(path, last))
+      if (Result.isSuccess(seen)) last = seen.success
+      yield* changed(seen)
     }
   })
 

@@ -1,5 +1,6 @@
 /** A report as lines for a person. Pure. */
 import type { HostReport, InstanceReport, InstanceState } from "../report/schema.ts"
+import type { NextStart } from "./next-starts.ts"
 import type { Colour, Paint } from "./paint.ts"
 import { printable } from "./printable.ts"
 import { type Column, cut, table } from "./table.ts"
@@ -9,12 +10,25 @@ export interface StatusOptions {
   readonly report: HostReport
   /** The hostnames of each app; undefined where they cannot be told. */
   readonly hostnames: ReadonlyMap<string, ReadonlyArray<string>> | undefined
+  /** When each app is started again, if it has failed; undefined where that cannot be told. */
+  readonly nextStarts?: ReadonlyMap<string, NextStart> | undefined
+  /** Whether a daemon runs; undefined where that cannot be told. */
+  readonly daemonRuns?: boolean | undefined
   /** ms since 1970. */
   readonly now: number
   readonly paint: Paint
   /** Columns of the terminal; undefined when nothing is to be cut. */
   readonly width: number | undefined
 }
+
+/** What a report is worth that nobody writes. */
+export const NO_DAEMON =
+  "no daemon runs on this host: this is what the last one reported. The microVMs go on without it"
+
+const old = (daemonRuns: boolean): string =>
+  daemonRuns
+    ? "the report is old: the daemon runs, but has not reported since"
+    : "the report is old: the daemon does not seem to run"
 
 /** The daemon reports once a minute at least. */
 const STALE_MS = 150_000
@@ -50,14 +64,30 @@ const since = (instance: InstanceReport): string | undefined => {
   }
 }
 
-const instanceColumns = ({ hostnames, now }: StatusOptions): ReadonlyArray<Column<InstanceReport>> => [
+/** Why an app is as it is, and when a start comes if it has failed. */
+const messageOf = (
+  { appId, message = "", state }: InstanceReport,
+  { daemonRuns, nextStarts, now }: StatusOptions
+): string => {
+  const next = state === "failed" && daemonRuns !== false ? nextStarts?.get(appId) : undefined
+  if (next === undefined) return cell(message)
+  const start =
+    next === "none"
+      ? "no start is due"
+      : next <= now
+        ? "starts again now"
+        : `starts again in ${duration(next - now)}`
+  return cell(message === "" ? start : `${message} (${start})`)
+}
+
+const instanceColumns = (options: StatusOptions): ReadonlyArray<Column<InstanceReport>> => [
   { title: "APP", of: ({ appId }) => appId, yields: { order: 2, least: 8 } },
   { title: "STATE", of: ({ state }) => state, colour: ({ state }) => colours[state] },
   {
     title: "SINCE",
     of: (instance) => {
       const at = since(instance)
-      return at === undefined ? NOTHING : duration(now - Date.parse(at))
+      return at === undefined ? NOTHING : duration(options.now - Date.parse(at))
     }
   },
   {
@@ -73,12 +103,12 @@ const instanceColumns = ({ hostnames, now }: StatusOptions): ReadonlyArray<Colum
   },
   {
     title: "HOSTNAMES",
-    of: ({ appId }) => cell(hostnames?.get(appId)?.join(" ") || NOTHING),
+    of: ({ appId }) => cell(options.hostnames?.get(appId)?.join(" ") || NOTHING),
     yields: { order: 0, least: 12 }
   },
   {
     title: "MESSAGE",
-    of: ({ message }) => cell(message ?? ""),
+    of: (instance) => messageOf(instance, options),
     yields: { order: 1, least: 12 }
   }
 ]
@@ -147,7 +177,8 @@ export const renderStatus = (options: StatusOptions): ReadonlyArray<string> => {
     )
   )
   const warnings = [
-    ...(age > STALE_MS ? ["the report is old: the daemon does not seem to run"] : []),
+    ...(options.daemonRuns === false ? [NO_DAEMON] : []),
+    ...(options.daemonRuns !== false && age > STALE_MS ? [old(options.daemonRuns === true)] : []),
     ...(report.message === null ? [] : [cell(report.message)])
   ]
   const others = things(report)

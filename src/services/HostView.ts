@@ -20,6 +20,8 @@ export class HostView extends Context.Service<
     readonly notes: Effect.Effect<Option.Option<HostNotes>, HostStateError>
     /** The document in force alone; none when there is none. */
     readonly document: Effect.Effect<Option.Option<AcceptedDocument>, HostStateError>
+    /** Whether a daemon runs on this host now; fails for who may not know. */
+    readonly daemonRuns: Effect.Effect<boolean, HostStateError>
     /** Whether the microVM of a record runs now. */
     readonly runs: (record: MachineRecord) => Effect.Effect<boolean>
     readonly limits: HostLimits

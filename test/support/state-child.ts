@@ -1,9 +1,11 @@
 /**
  * Uses a state directory in a process of its own: `<stateDir>` holds it until it is killed; `write` also claims
- * slot after slot for `app-<n>` and writes each name once it is confirmed; `ten` does so ten times and ends.
+ * slot after slot for `app-<n>` and writes each name once it is confirmed; `ten` does so ten times and ends. `look`
+ * holds nothing, and looks all the time whether somebody does.
  */
 import { writeSync } from "node:fs"
 import { Effect } from "effect"
+import { isStateDirectoryHeld } from "../../layers/state/lock.ts"
 import { layerSqliteState } from "../../layers/state/sqlite.ts"
 import { AppId } from "../../src/document/schema.ts"
 import { HostState } from "../../src/services/HostState.ts"
@@ -24,6 +26,9 @@ const claims = (count: number) =>
 
 const life = mode === "ten" ? claims(10) : mode === "write" ? claims(1_000_000) : Effect.sleep("1 hour")
 
+const open = Effect.sync(() => say("open"))
 await Effect.runPromise(
-  Effect.sync(() => say("open")).pipe(Effect.andThen(life), Effect.provide(layerSqliteState({ stateDir })))
+  mode === "look"
+    ? Effect.andThen(open, Effect.forever(isStateDirectoryHeld(stateDir)))
+    : open.pipe(Effect.andThen(life), Effect.provide(layerSqliteState({ stateDir })))
 )

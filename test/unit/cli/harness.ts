@@ -8,6 +8,7 @@ import { CliConfig, Command, GlobalFlag, TerminalCapabilities } from "effect/cli
 import { TestConsole } from "effect/testing"
 import { identify } from "../../../layers/hypervisor/qemu/process.ts"
 import { layerFileLogReader } from "../../../layers/logs/read.ts"
+import { lockStateDirectory } from "../../../layers/state/lock.ts"
 import { layerSqliteState } from "../../../layers/state/sqlite.ts"
 import { layerHostView } from "../../../layers/view/host.ts"
 import { saidBy } from "../../../src/cli/failure.ts"
@@ -125,6 +126,8 @@ export const makeHost = Effect.fnUntraced(function* (config: DottedKeys = {}) {
     runOn: (screen: Screen, ...args: ReadonlyArray<string>) => run(screen, args),
     /** A process that looks like the VMM of a microVM of this host, for the length of the test: its record. */
     machine: (appId: AppId, slot: number) => vmm(path.join(folder, "run"), appId, slot),
+    /** Holds the host as a daemon does, for the length of the test; nothing can be noted any more. */
+    daemonRuns: lockStateDirectory(stateDir),
     /** What a daemon would have noted. */
     note: <A, E>(use: (state: HostState["Service"]) => Effect.Effect<A, E>) =>
       HostState.use(use).pipe(Effect.provide(layerSqliteState({ stateDir })), Effect.scoped)

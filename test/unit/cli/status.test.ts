@@ -7,7 +7,7 @@ import { TestClock, TestConsole } from "effect/testing"
 import fc from "fast-check"
 import { cut } from "../../../src/cli/table.ts"
 import { HostId } from "../../../src/document/schema.ts"
-import { rawDocument, rawInstance, rawVolume } from "../reconcile/documents.ts"
+import { instance as decodedInstance, rawDocument, rawInstance, rawVolume } from "../reconcile/documents.ts"
 import { makeHost } from "./harness.ts"
 import { rawInstanceReport, rawReport } from "./reports.ts"
 
@@ -59,6 +59,7 @@ describe("nibrunnerd status", () => {
     Effect.gen(function* () {
       const host = yield* reporting(two)
       yield* accept(host, rawDocument({ volumes: [rawVolume("shop")], instances: [rawInstance("shop")] }))
+      yield* host.daemonRuns
       const { code, err, out } = yield* host.run("status")
       assert.strictEqual(code, 0)
       assert.strictEqual(err, "")
@@ -87,8 +88,9 @@ describe("nibrunnerd status", () => {
   it.effect("prints the report itself with --json, on one line", () =>
     Effect.gen(function* () {
       const host = yield* reporting(two)
-      const { code, out } = yield* host.run("status", "--json")
-      assert.strictEqual(code, 0)
+      yield* host.daemonRuns
+      const { code, err, out } = yield* host.run("status", "--json")
+      assert.deepStrictEqual([code, err], [0, ""])
       assert.strictEqual(out, JSON.stringify(two))
     })
   )
@@ -102,7 +104,7 @@ describe("nibrunnerd status", () => {
         assert.strictEqual(out, "")
         assert.match(
           err,
-          /^nibrunnerd: the report .*reported\.json cannot be read: there is no such file\. Has the daemon run/u
+          /^nibrunnerd: the report .*reported\.json cannot be read: there is no such file, and no daemon runs on this host$/u
         )
       }
       for (const text of ["{", "[]", '{"hostId":"h"}', ""]) {
@@ -115,14 +117,86 @@ describe("nibrunnerd status", () => {
     })
   )
 
+  it.effect(
+    "says that no daemon runs, as text and beside the report as JSON, and says it no more once one does",
+    () =>
+      Effect.gen(function* () {
+        const sentence =
+          "no daemon runs on this host: this is what the last one reported. The microVMs go on without it"
+        const host = yield* reporting(two)
+        const [head, said] = (yield* host.run("status")).out.split("\n")
+        assert.match(head ?? "", /^host host-1 is ready/u)
+        assert.strictEqual(said, sentence)
+        const json = yield* host.run("status", "--json")
+        assert.deepStrictEqual([json.code, json.out, json.err], [0, JSON.stringify(two), sentence])
+        yield* host.daemonRuns
+        assert.notInclude((yield* host.run("status")).out, "no daemon runs")
+        yield* Effect.promise(() => fs.rm(path.join(host.folder, REPORT)))
+        assert.match((yield* host.run("status")).err, /there is no such file yet\. The daemon runs/u)
+      })
+  )
+
+  it.effect("says of an app that has failed when it is started again, or that no start is due", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      const apps = ["later", "now", "spent", "fine"]
+      const document = rawDocument({
+        volumes: apps.map((app) => rawVolume(app)),
+        instances: apps.map((app) => rawInstance(app))
+      })
+      const instances = apps.map((app) => decodedInstance(app))
+      yield* accept(host, document)
+      yield* host.note((state) =>
+        Effect.forEach(instances, (instance, slot) =>
+          Effect.gen(function* () {
+            const { appId, deploymentId, volumeId } = instance
+            yield* state.saveVolume({ volumeId, appId, sizeBytes: 67_108_864, state: "ready" })
+            if (appId === "fine") return
+            yield* state.saveApp({
+              appId,
+              slot,
+              instance,
+              attempts: appId === "spent" ? instance.config.restartPolicy.maxRestarts + 1 : 1,
+              restartCount: 0,
+              failure: { reason: "it exited", at: appId === "later" ? 99_500 : 0, deploymentId }
+            })
+          })
+        )
+      )
+      yield* host.write(
+        REPORT,
+        JSON.stringify(
+          rawReport({
+            instances: apps.map((app) =>
+              rawInstanceReport(app, {
+                state: app === "fine" ? "running" : "failed",
+                message: app === "fine" ? undefined : "it exited"
+              })
+            )
+          })
+        )
+      )
+      yield* TestClock.setTime(100_000)
+      const ended = yield* host.run("status")
+      assert.match(ended.out, /^later +failed .* it exited$/mu)
+      yield* host.daemonRuns
+      const { out } = yield* host.run("status")
+      assert.match(out, /^later +failed .* it exited \(starts again in \d+s\)$/mu)
+      assert.match(out, /^now +failed .* it exited \(starts again now\)$/mu)
+      assert.match(out, /^spent +failed .* it exited \(no start is due\)$/mu)
+      assert.notMatch(out, /^fine .*start/mu)
+    })
+  )
+
   it.effect("says why the last document was refused, and that a report is old", () =>
     Effect.gen(function* () {
       const host = yield* reporting(rawReport({ message: "desired.json is refused: it is not JSON" }))
+      yield* host.daemonRuns
       yield* TestClock.setTime(200_000)
       const { out } = yield* host.run("status")
       assert.deepStrictEqual(out.split("\n"), [
         "host host-1 is ready; no apps; reported 3m 20s ago",
-        "the report is old: the daemon does not seem to run",
+        "the report is old: the daemon runs, but has not reported since",
         "desired.json is refused: it is not JSON"
       ])
     })
@@ -143,6 +217,7 @@ describe("nibrunnerd status", () => {
           exports: [{ exportId: "backup", state: "preparing" }]
         })
       )
+      yield* host.daemonRuns
       const { out } = yield* host.run("status")
       assert.deepStrictEqual(out.split("\n").slice(2), [
         "KIND    ID      STATE      MESSAGE",
@@ -209,6 +284,7 @@ describe("nibrunnerd status", () => {
       const host = yield* reporting(
         rawReport({ message, instances: [rawInstanceReport("shop", { state: "failed", message })] })
       )
+      yield* host.daemonRuns
       const shown = yield* host.run("status")
       assert.notMatch(shown.out, /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/u)
       assert.lengthOf(shown.out.split("\n"), 5)
@@ -257,6 +333,7 @@ describe("nibrunnerd status --watch", () => {
     Effect.gen(function* () {
       const instances = Array.from({ length: 100 }, (_, n) => rawInstanceReport(`app-${n}`))
       const host = yield* reporting(rawReport({ instances }))
+      yield* host.daemonRuns
       const watching = yield* Effect.forkChild(host.runOn({ size }, "status", "--watch"), {
         startImmediately: true
       })
