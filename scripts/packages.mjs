@@ -39,14 +39,28 @@ export const packages = [
     why: "makes certificates, and speaks TLS to the proxy"
   },
   { name: "bind9-dnsutils", command: "dig", for: "test", why: "speaks UDP and TCP through a raw port" },
-  { name: "nghttp2-client", command: "nghttp", for: "test", why: "speaks HTTP/2 to the proxy" },
+  { name: "openssh-client", command: "ssh", for: "test", why: "speaks SSH through a raw port" },
+  {
+    name: "dropbear-bin",
+    command: "dropbear",
+    for: "test",
+    why: "is the SSH server of an app; starts by itself nowhere"
+  },
+  { name: "libnss-wrapper", command: "dropbear", for: "test", why: "gives that server a user of the test's" },
+  { name: "apache2-utils", command: "ab", for: "test", why: "speaks HTTP/1.0 to the proxy, many at a time" },
   { name: "strace", command: "strace", for: "test", why: "shows that data is on the disk before it counts" },
   { name: "procps", command: "ps", for: "test", why: "tells a process's session" },
   { name: "nix-bin", command: "nix-instantiate", for: "test", why: "checks the syntax of flake.nix" },
   { name: "prometheus", command: "promtool", for: "test", why: "reads the metrics page as Prometheus does" },
 
   { name: "nginx-light", command: "nginx", for: "bench", why: "what the proxy is measured against" },
-  { name: "wrk", command: "wrk", for: "bench", why: "makes the load" }
+  { name: "wrk", command: "wrk", for: "bench", why: "makes the load" },
+  {
+    name: "nghttp2-client",
+    command: "h2load",
+    for: "bench",
+    why: "makes the load of HTTP/2; a client in tests too"
+  }
 ]
 
 /**
@@ -59,6 +73,6 @@ export const tasks = {
   demo: ["run", "build"],
   image: ["run", "build"],
   check: ["check"],
-  test: ["run", "build", "check", "test"],
+  test: ["run", "build", "check", "test", "bench"],
   bench: ["run", "build", "bench"]
 }

@@ -186,7 +186,7 @@ describe("bodies over HTTP/2 that are reset, in whichever way and at whichever m
           bytes: fc.integer({ min: 1, max: 3000 }),
           delay: fc.nat(30)
         }),
-        { numRuns: 600, seed: Date.now() }
+        { numRuns: 600 }
       )
       for (let round = 0; round < 10; round++) {
         const talk = yield* rawSession(port)
@@ -323,7 +323,7 @@ describe("bytes that are nearly HTTP/2", () => {
           frames: fc.array(fc.constantFrom(...good), { minLength: 1, maxLength: 5 }),
           changes: fc.array(fc.tuple(fc.nat(300), fc.nat(255)), { maxLength: 3 })
         }),
-        { numRuns: 150, seed: Date.now() }
+        { numRuns: 150 }
       )
       let answered = 0
       const answer = setInterval(() => {

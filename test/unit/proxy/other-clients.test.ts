@@ -1,4 +1,3 @@
-import { spawn, spawnSync } from "node:child_process"
 import { readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
@@ -6,37 +5,10 @@ import { Deferred, Effect, Fiber } from "effect"
 import { type RawData, WebSocket as WsClient } from "ws"
 import type { UpTarget } from "../../../src/services/Proxy.ts"
 import { makeCertificate } from "./certificates.ts"
-import { appId, eventually, freePort, listenRaw, openRequests, startProxy } from "./harness.ts"
+import { appId, eventually, freePort, openRequests, startProxy } from "./harness.ts"
 import { FILE, nodeApp, sha256 } from "./node-app.ts"
-import { openDatagrams, rawPort } from "./raw-harness.ts"
 import { authority, folder, stored } from "./tls-harness.ts"
-
-interface Ran {
-  readonly code: number | null
-  readonly stdout: string
-  readonly stderr: string
-}
-
-/** Runs a program to its end. */
-const run = (command: string, args: ReadonlyArray<string>, input: Buffer | string = ""): Effect.Effect<Ran> =>
-  Effect.callback<Ran>((resume) => {
-    const child = spawn(command, args, { stdio: ["pipe", "pipe", "pipe"] })
-    let [stdout, stderr] = ["", ""]
-    child.stdout.setEncoding("latin1").on("data", (text: string) => {
-      stdout += text
-    })
-    child.stderr.setEncoding("latin1").on("data", (text: string) => {
-      stderr += text
-    })
-    child.on("error", (error) => resume(Effect.die(error)))
-    child.on("close", (code) => resume(Effect.succeed({ code, stdout, stderr })))
-    child.stdin.on("error", () => undefined)
-    child.stdin.end(input)
-    return Effect.sync(() => child.kill("SIGKILL"))
-  })
-
-const has = (command: string) => spawnSync(command, ["--version"]).error === undefined
-const withTool = (command: string) => it.live.skipIf(!has(command))
+import { run, withTool } from "./tools.ts"
 
 /** A proxy in front of Node's own server, plain and under TLS. */
 const stage = Effect.gen(function* () {
@@ -296,55 +268,6 @@ describe("WebSockets", () => {
   )
 })
 
-describe("raw ports", () => {
-  /** A name server that says that every name is 192.0.2.7. */
-  const dnsAnswer = (question: Buffer): Buffer => {
-    const end = question.indexOf(0, 12) + 5
-    const header = Buffer.from(question.subarray(0, 12))
-    header.writeUInt16BE(0x8180, 2)
-    header.writeUInt16BE(1, 6)
-    header.writeUInt16BE(0, 10)
-    const record = Buffer.from("c00c000100010000003c0004c0000207", "hex")
-    return Buffer.concat([header, question.subarray(12, end), record])
-  }
-
-  withTool("dig")("carry dig's questions over UDP and TCP to an app that sleeps", () =>
-    Effect.gen(function* () {
-      const guest = yield* openDatagrams(0, (text, answer) => answer(dnsAnswer(Buffer.from(text, "latin1"))))
-      const overUdp = yield* rawPort(guest.port)
-      const udp = yield* overUdp.sleep
-      yield* Effect.forkScoped(
-        eventually(overUdp.app, (app) => app?.held === 1).pipe(Effect.andThen(udp.wake))
-      )
-      const dig = ["@127.0.0.1", "name.test", "A", "+short", "+time=20", "+tries=1"]
-      const first = yield* run("dig", [...dig, "-p", String(overUdp.hostPort)])
-      assert.strictEqual(first.stdout.trim(), "192.0.2.7", first.stderr)
-      assert.strictEqual(
-        (yield* run("dig", [...dig, "-p", String(overUdp.hostPort)])).stdout.trim(),
-        "192.0.2.7"
-      )
-
-      const tcpGuest = yield* listenRaw((talk) => {
-        talk.socket.on("data", () => {
-          const message = Buffer.from(talk.text, "latin1")
-          if (message.length < 2 || message.length < 2 + message.readUInt16BE(0)) return
-          const answer = dnsAnswer(Buffer.from(talk.take(), "latin1").subarray(2))
-          const length = Buffer.alloc(2)
-          length.writeUInt16BE(answer.length)
-          talk.write(Buffer.concat([length, answer]))
-        })
-      })
-      const overTcp = yield* rawPort(tcpGuest.port)
-      const tcp = yield* overTcp.sleep
-      yield* Effect.forkScoped(
-        eventually(overTcp.app, (app) => app?.held === 1).pipe(Effect.andThen(tcp.wake))
-      )
-      const third = yield* run("dig", [...dig, "+tcp", "-p", String(overTcp.hostPort)])
-      assert.strictEqual(third.stdout.trim(), "192.0.2.7", third.stderr)
-    })
-  )
-})
-
 describe("a load of many connections", () => {
   withTool("wrk")("of wrk is answered to the last request", () =>
     Effect.gen(function* () {
@@ -354,6 +277,24 @@ describe("a load of many connections", () => {
       const { stdout } = yield* run("wrk", ["-t1", "-c64", "-d2s", `http://127.0.0.1:${hostPort}/`])
       assert.match(stdout, /Requests\/sec: +\d/u)
       assert.notMatch(stdout, /Non-2xx|Socket errors/u)
+      yield* eventually(openRequests(plain.proxy), (open) => open === 0)
+    })
+  )
+
+  withTool("ab")("of ab is answered in HTTP/1.0, over connections that are kept and that are not", () =>
+    Effect.gen(function* () {
+      const { plain, target } = yield* stage
+      const hostPort = yield* freePort
+      yield* plain.proxy.setRoute({ appId, hostnames: [], target, hostPort })
+      const url = `http://127.0.0.1:${hostPort}/file`
+      for (const kept of [["-k"], []]) {
+        const { stdout } = yield* run("ab", ["-q", "-n", "400", "-c", "20", ...kept, url])
+        assert.match(stdout, /Complete requests: +400\n/u)
+        assert.match(stdout, /Failed requests: +0\n/u)
+        assert.notMatch(stdout, /Non-2xx/u)
+        assert.match(stdout, /Document Length: +1000000 bytes/u)
+        if (kept.length > 0) assert.match(stdout, /Keep-Alive requests: +400\n/u)
+      }
       yield* eventually(openRequests(plain.proxy), (open) => open === 0)
     })
   )

@@ -291,8 +291,7 @@ describe("datagrams at random to an app that sleeps and wakes at random", () => 
       const raw = yield* rawPort(guest.port, { udpIdle: 200 })
       const clients = yield* Effect.forEach(Array.from({ length: 5 }), () => openDatagrams())
       const steps = fc.sample(fc.constantFrom("send", "send", "send", "sleep", "wake", "refuse", "pause"), {
-        numRuns: 200,
-        seed: Date.now()
+        numRuns: 200
       })
       let sleeping = yield* raw.sleep
       for (const [index, step] of steps.entries()) {
