@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { TELL_DROPPED_EVERY = 256 };
+
 static uint8_t *put_header(uint8_t *at, size_t length, uint8_t type) {
 	return put_number(put_number(at, length, 4), type, 1);
 }
@@ -213,16 +215,19 @@ static bool lay_out_reply(struct session *session) {
 	memcpy(body, reply->bytes, reply->length);
 	session->out_length = HEADER_BYTES + 4 + reply->length;
 	session->reply_is_next = false;
+	session->replies_since_told++;
 	free(reply);
 	return true;
 }
 
-static void lay_out_dropped(struct session *session) {
+static bool lay_out_dropped(struct session *session) {
 	if (session->dropped == session->dropped_told)
-		return;
+		return false;
 	put_number(put_header(session->out, 8, DROPPED), session->dropped - session->dropped_told, 8);
 	session->out_length = HEADER_BYTES + 8;
 	session->dropped_told = session->dropped;
+	session->replies_since_told = 0;
+	return true;
 }
 
 static void lay_out_next(struct session *session) {
@@ -233,6 +238,8 @@ static void lay_out_next(struct session *session) {
 		session->answer_bytes = 0;
 		return;
 	}
+	if (session->replies_since_told >= TELL_DROPPED_EVERY && lay_out_dropped(session))
+		return;
 	bool laid_out = session->reply_is_next ? lay_out_reply(session) || lay_out_event(session) :
 						 lay_out_event(session) || lay_out_reply(session);
 	if (!laid_out)

@@ -26,6 +26,8 @@ struct session {
 	bool reply_is_next;
 	/* Datagrams that found no room since the boot, and how many of them the host has been told. */
 	uint64_t dropped, dropped_told;
+	/* Replies laid out since then: a flood that never ends is told of too. */
+	unsigned replies_since_told;
 	/* Answers that wait to be sent: a host that asks and does not read loses them. */
 	uint8_t answers[1024];
 	size_t answer_bytes;

@@ -185,6 +185,21 @@ export class Conversation {
     )
   }
 
+  /** A datagram to a port of the guest. */
+  datagram(flow: number, port: number, bytes: Uint8Array) {
+    this.send({ kind: "datagram", flow, port, bytes })
+  }
+
+  /** The next datagram for this flow. */
+  async reply(flow: number): Promise<Uint8Array> {
+    const record = await this.next(
+      `reply to flow ${flow}`,
+      (candidate): candidate is Extract<GuestRecord, { readonly kind: "reply" }> =>
+        candidate.kind === "reply" && candidate.flow === flow
+    )
+    return record.bytes
+  }
+
   async boot(spec: BootSpec) {
     this.send({ kind: "boot-spec", spec })
     return await this.receipt()
