@@ -1,6 +1,7 @@
 /** QEMU's command line for a microVM, and what of it can be read back from a running process. */
 import type { MachineSpec } from "../../../src/services/Hypervisor.ts"
 import type { VolumeAttachment } from "../../../src/services/VolumeBackend.ts"
+import { DESCRIPTORS } from "./confinement/jail.ts"
 import { type RunDirectory, runRoot } from "./run-directory.ts"
 
 /** What runs the guest's instructions. */
@@ -18,7 +19,7 @@ export const GUEST_PORT_NAME = "nibrunner.guest"
 const NAME_PREFIX = "nibrunner-"
 
 /** What QEMU's translator may keep of translated code, in MiB; 1024 by default, on top of the guest's memory. */
-const TRANSLATIONS_MIB = 128
+export const TRANSLATIONS_MIB = 128
 
 /**
  * What is denied to QEMU's process beyond what it needs once it runs: old system calls, other users' rights, new
@@ -90,8 +91,8 @@ const onError = (drive: { readonly file: { readonly driver: string } }) =>
   drive.file.driver === "nbd" ? ",werror=stop,rerror=stop" : ""
 
 const netdev = (link: MachineSpec["link"]) => {
-  // Made before and addressed by the host: QEMU only opens it, and runs no script.
-  if (link.kind === "tap") return `tap,id=net,ifname=${link.ifname},script=no,downscript=no,vhost=off`
+  // Made and addressed by the host, and opened before QEMU runs: it needs no right to it.
+  if (link.kind === "tap") return `tap,id=net,fd=${DESCRIPTORS.tap},vhost=off`
   const forwards = link.ports.map(
     (port) => `hostfwd=tcp:${link.reachAddress}:${port}-${link.guestAddress}:${port}`
   )
@@ -120,9 +121,10 @@ const broadcast = (address: string, prefixLength: number): string => {
 /** What QEMU takes a comma for: the end of an option's value, unless it is doubled. */
 const value = (text: string) => text.replaceAll(",", ",,")
 
-const socket = (id: string, path: string) => [
+/** It listens already: QEMU neither makes nor sees the socket's file. */
+const socket = (id: keyof typeof DESCRIPTORS) => [
   "-chardev",
-  `socket,id=${id},path=${value(path)},server=on,wait=off`
+  `socket,id=${id},fd=${DESCRIPTORS[id]},server=on,wait=off`
 ]
 
 /**
@@ -147,7 +149,7 @@ export const commandLine = (
   ]
   return [
     "-name",
-    `${NAME_PREFIX}${spec.machineId}`,
+    value(`${NAME_PREFIX}${spec.machineId}@${directory.path}`),
     "-sandbox",
     SANDBOX,
     "-nodefaults",
@@ -181,13 +183,13 @@ export const commandLine = (
           "-incoming",
           "defer"
         ]),
-    ...socket("qmp", directory.qmp),
+    ...socket("qmp"),
     "-mon",
     "chardev=qmp,mode=control",
-    ...socket("console", directory.console),
+    ...socket("console"),
     "-serial",
     "chardev:console",
-    ...socket("guest", directory.guest),
+    ...socket("guest"),
     "-device",
     "virtio-serial-device",
     "-device",
@@ -208,7 +210,7 @@ export const commandLine = (
 }
 
 /** What a VMM's command line says of it. */
-export interface VmmIdentity {
+export interface VmmName {
   readonly machineId: string
   readonly slot: number
 }
@@ -217,12 +219,13 @@ export interface VmmIdentity {
  * Reads a process's command line (`/proc/<pid>/cmdline`, split at its NULs); none when it is not the VMM of a
  * microVM under this `runtime_dir`. Other hosts on the same machine have other runtime directories.
  */
-export const readCommandLine = (argv: ReadonlyArray<string>, runtimeDir: string): VmmIdentity | undefined => {
-  const name = argv[argv.indexOf("-name") + 1]
-  const machineId = name?.startsWith(NAME_PREFIX) ? name.slice(NAME_PREFIX.length) : ""
-  if (!/^[0-9a-f]{16}$/u.test(machineId)) return undefined
-  const start = `socket,id=qmp,path=${value(runRoot(runtimeDir))}/`
-  const chardev = argv.find((argument) => argument.startsWith(start))
-  const slot = chardev?.slice(start.length).match(/^(\d+)\/qmp\.sock,/u)?.[1]
-  return slot === undefined ? undefined : { machineId, slot: Number(slot) }
+export const readCommandLine = (argv: ReadonlyArray<string>, runtimeDir: string): VmmName | undefined => {
+  const name = argv[argv.indexOf("-name") + 1]?.replaceAll(",,", ",")
+  const id = name?.startsWith(NAME_PREFIX) ? name.slice(NAME_PREFIX.length) : ""
+  const [machineId, place] = [id.slice(0, 16), id.slice(16)] as const
+  const start = `@${runRoot(runtimeDir)}/`
+  const slot = place.startsWith(start) ? place.slice(start.length) : ""
+  return /^[0-9a-f]{16}$/u.test(machineId) && /^\d+$/u.test(slot)
+    ? { machineId, slot: Number(slot) }
+    : undefined
 }

@@ -12,6 +12,8 @@ const lastLine = (stderr: string): string | undefined =>
 export const explainDeath = (stderr: string, ended: string): string => {
   const line = lastLine(stderr)
   if (line === undefined) return `QEMU ${ended} and said nothing`
+  const jailed = line.match(/^jail: (.*)$/u)
+  if (jailed !== null) return `its VMM cannot be confined: ${jailed[1]?.slice(0, 300)}`
   const forward = line.match(/Could not set up host forwarding rule 'tcp:([\d.]+):(\d+)-/u)
   if (forward !== null) {
     const port = Number(forward[2])

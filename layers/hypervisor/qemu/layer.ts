@@ -13,6 +13,7 @@ import {
 import { chooseAccelerator, guestView, run } from "./accelerator.ts"
 import { type Attachment, attach, letRun, runState } from "./attachment.ts"
 import { commandLine } from "./command-line.ts"
+import { makeConfinement } from "./confinement/confinement.ts"
 import { explainDeath, notInstalled } from "./explain.ts"
 import { findVmm, isAlive, killAndWait, listVmms, type ProcessIdentity } from "./process.ts"
 import { QmpError } from "./qmp.ts"
@@ -21,6 +22,7 @@ import {
   createRunDirectory,
   notedSnapshot,
   noteSnapshot,
+  ownerOf,
   type RuntimeDirTooLong,
   removeRunDirectory,
   runDirectory,
@@ -29,7 +31,7 @@ import {
 import { makeSleeping } from "./sleeping.ts"
 import { discardSnapshot, putBack, snapshotFiles } from "./snapshot/files.ts"
 import { resume } from "./snapshot/save.ts"
-import { type Child, spawnQemu } from "./spawn.ts"
+import { type Child, spawnVmm } from "./spawn.ts"
 
 export interface QemuOptions {
   /** QEMU's program: a path, or a name to be found on PATH. */
@@ -61,7 +63,7 @@ export interface BringUp<E> {
     /** Done when the VMM is there, so that an earlier daemon's is found by the next. */
     readonly spawned: Deferred.Deferred<void>
   }
-  readonly ready: (attachment: Attachment) => Effect.Effect<void, E | QmpError>
+  readonly ready: (attachment: Attachment, child: Child) => Effect.Effect<void, E | QmpError>
   readonly go: (attachment: Attachment) => Effect.Effect<void, E | QmpError>
 }
 
@@ -122,10 +124,15 @@ export const layerQemu = (
       const accelerator = yield* chooseAccelerator(runtimeDir, image.tscProbe)
       const version = yield* versionOf(binary, accelerator.kind)
 
-      const clean = (slot: number, machineId: string) =>
-        removeRunDirectory(runDirectory(runtimeDir, slot), machineId).pipe(
+      const confinement = yield* makeConfinement({ runtimeDir, binary, jail: image.jail, accelerator })
+
+      /** Removes what a machine has left, once its VMM has ended. */
+      const clean = (slot: number, machineId: string) => {
+        const directory = runDirectory(runtimeDir, slot)
+        return removeRunDirectory(directory, machineId, confinement.release(slot, directory, machineId)).pipe(
           Effect.provideService(FileSystem.FileSystem, fs)
         )
+      }
 
       /** A run directory for the machine; refuses to take one from a VMM that lives. */
       const prepare = Effect.fnUntraced(function* (
@@ -184,7 +191,11 @@ export const layerQemu = (
               )
 
             const line = commandLine(spec, directory, accelerator, sleeper)
-            const child = yield* spawnQemu(binary, line).pipe(
+            const child = yield* confinement.prepare(spec, directory, sleeper?.memory, line).pipe(
+              Effect.mapError(({ message }) => message),
+              Effect.flatMap(({ program, args }) =>
+                spawnVmm(program, args, { stdin: sleeper !== undefined })
+              ),
               Effect.mapError(startFailed),
               Effect.onError(() => undo(undefined))
             )
@@ -196,7 +207,7 @@ export const layerQemu = (
                 : attach({ ...recordOf(spec), process: child.process }, directory, child)
             ).pipe(
               Scope.provide(scope),
-              Effect.tap(ready),
+              Effect.tap((attachment) => ready(attachment, child)),
               // A QEMU that dies at once hangs up first, and says why on stderr.
               Effect.catchIf(isQmpError, (error) =>
                 Effect.raceFirst(died, Effect.succeed(error.message).pipe(Effect.delay(LAST_WORDS_MS))).pipe(
@@ -288,6 +299,16 @@ export const layerQemu = (
           yield* clean(record.slot, record.machineId).pipe(Effect.mapError(ending))
         })
 
+      /** Removes an entry of the directory of run directories that no VMM holds. */
+      const clear = (name: string) =>
+        Effect.gen(function* () {
+          if (/^\d+$/u.test(name)) {
+            const owner = yield* ownerOf(runDirectory(runtimeDir, Number(name)))
+            if (owner !== undefined) yield* clean(Number(name), owner)
+          }
+          yield* fs.remove(`${runRoot(runtimeDir)}/${name}`, { recursive: true, force: true })
+        }).pipe(Effect.provideService(FileSystem.FileSystem, fs))
+
       const sweep = (keep: ReadonlyArray<string>): Effect.Effect<ReadonlyArray<string>, HypervisorError> =>
         Effect.gen(function* () {
           const sweeping = failed("end the microVMs that belong to no app")
@@ -302,17 +323,19 @@ export const layerQemu = (
           const left = (yield* fs.readDirectory(runRoot(runtimeDir)).pipe(Effect.mapError(sweeping))).filter(
             (name) => !held.has(name)
           )
+          yield* Effect.forEach(left, clear, { discard: true }).pipe(Effect.mapError(sweeping))
           yield* Effect.forEach(
-            left,
-            (name) => fs.remove(`${runRoot(runtimeDir)}/${name}`, { recursive: true, force: true }),
+            confinement.groups().filter((slot) => !held.has(`${slot}`)),
+            (slot) => confinement.release(slot, runDirectory(runtimeDir, slot), ""),
             { discard: true }
-          ).pipe(Effect.mapError(sweeping))
+          ).pipe(Effect.provideService(FileSystem.FileSystem, fs), Effect.mapError(sweeping))
           return strangers.map((vmm) => vmm.machineId)
         })
 
       const sleeping = makeSleeping({
         fs,
         hypervisor: `${version}, ${guestView(accelerator, readFileSync("/proc/cpuinfo", "utf8"))}`,
+        ownerOf: confinement.identity,
         attachmentOf: (machine) => attachments.get(machine),
         start,
         shown,

@@ -2,15 +2,16 @@
  * Processes as /proc shows them. A pid alone names nobody for long: it is used together with the boot of the host and
  * the process's start time, and a VMM also has its machine's id on its command line.
  */
-import { readdirSync, readFileSync } from "node:fs"
+import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { Clock, Effect, Option } from "effect"
 import type { MachineRecord } from "../../../src/services/Hypervisor.ts"
-import { readCommandLine, type VmmIdentity } from "./command-line.ts"
+import { readCommandLine, type VmmName } from "./command-line.ts"
+import { runDirectory } from "./run-directory.ts"
 
 export type ProcessIdentity = NonNullable<MachineRecord["process"]>
 
 /** A process that runs a microVM of this host. */
-export interface Vmm extends VmmIdentity {
+export interface Vmm extends VmmName {
   readonly process: ProcessIdentity
 }
 
@@ -82,7 +83,8 @@ export const findVmm = (record: MachineRecord, runtimeDir: string): Vmm | undefi
   ) {
     return named
   }
-  return record.process === undefined
+  // A VMM has its run directory from before its start; to look for one that has none in all of /proc is dear.
+  return record.process === undefined && existsSync(runDirectory(runtimeDir, record.slot).path)
     ? listVmms(runtimeDir).find((vmm) => vmm.machineId === record.machineId)
     : undefined
 }

@@ -17,9 +17,8 @@ export interface RunDirectory {
   readonly guest: string
   /** The guest's serial console. */
   readonly console: string
-  /** Where QEMU sends a machine that is put to sleep, and where it takes one that wakes. */
+  /** Where QEMU sends a machine that is put to sleep. */
   readonly save: string
-  readonly load: string
   /** Holds the machineId of the VMM that the directory was made for. */
   readonly owner: string
   /** What the VMM was started with. */
@@ -39,7 +38,6 @@ export const runDirectory = (runtimeDir: string, slot: number): RunDirectory => 
     guest: `${path}/guest.sock`,
     console: `${path}/console.sock`,
     save: `${path}/save.sock`,
-    load: `${path}/load.sock`,
     owner: `${path}/machine`,
     spec: `${path}/spec`,
     snapshot: `${path}/snapshot`
@@ -62,8 +60,8 @@ export class RuntimeDirTooLong extends Schema.TaggedError<RuntimeDirTooLong>()("
 
 /** Bytes of the longest socket path under this `runtime_dir`, whatever the slot. */
 export const longestSocketPath = (runtimeDir: string): number => {
-  const { qmp, guest, console, save, load } = runDirectory(runtimeDir, MAX_SLOTS - 1)
-  return Math.max(...[qmp, guest, console, save, load].map((path) => new TextEncoder().encode(path).length))
+  const { qmp, guest, console, save } = runDirectory(runtimeDir, MAX_SLOTS - 1)
+  return Math.max(...[qmp, guest, console, save].map((path) => new TextEncoder().encode(path).length))
 }
 
 /** Fails where a slot's sockets would not fit, before anything is booted. */
@@ -74,6 +72,9 @@ export const checkRuntimeDir = (runtimeDir: string): Effect.Effect<void, Runtime
     : Effect.void
 }
 
+/** The VMM, another user, finds in it what is its own by name. Everybody else is stopped at the directory above. */
+const DIRECTORY_MODE = 0o711
+
 const encodeSpec = Schema.encodeSync(Schema.fromJsonString(MachineSpec))
 const decodeSpec = Schema.decodeUnknownOption(Schema.fromJsonString(MachineSpec))
 
@@ -82,7 +83,8 @@ export const createRunDirectory = Effect.fnUntraced(function* (directory: RunDir
   const fs = yield* FileSystem.FileSystem
   const remove = fs.remove(directory.path, { recursive: true, force: true })
   yield* remove
-  yield* fs.makeDirectory(directory.path, { recursive: true, mode: 0o700 }).pipe(
+  yield* fs.makeDirectory(directory.path, { recursive: true, mode: DIRECTORY_MODE }).pipe(
+    Effect.andThen(fs.chmod(directory.path, DIRECTORY_MODE)),
     Effect.andThen(fs.writeFileString(directory.owner, spec.machineId, { mode: 0o600 })),
     Effect.andThen(fs.writeFileString(directory.spec, encodeSpec(spec), { mode: 0o600 })),
     Effect.onError(() => Effect.ignore(remove))
@@ -118,11 +120,25 @@ export const notedSnapshot = Effect.fnUntraced(function* (directory: RunDirector
   return yield* ifThere(fs.readFileString(directory.snapshot))
 })
 
-/** Removes the directory if it was made for this machine: another may hold the slot by now. */
-export const removeRunDirectory = Effect.fnUntraced(function* (directory: RunDirectory, machineId: string) {
+/** Which machine the directory was made for; undefined where there is none. */
+export const ownerOf = Effect.fnUntraced(function* (directory: RunDirectory) {
   const fs = yield* FileSystem.FileSystem
-  const owner = yield* ifThere(fs.readFileString(directory.owner))
+  return yield* ifThere(fs.readFileString(directory.owner))
+})
+
+/**
+ * Removes the directory if it was made for this machine: another may hold the slot by now. What else is the machine's goes
+ * before, by `release`.
+ */
+export const removeRunDirectory = Effect.fnUntraced(function* <E, R>(
+  directory: RunDirectory,
+  machineId: string,
+  release: Effect.Effect<void, E, R>
+) {
+  const fs = yield* FileSystem.FileSystem
+  const owner = yield* ownerOf(directory)
   if (owner === undefined || owner === machineId || owner === "") {
+    yield* release
     yield* fs.remove(directory.path, { recursive: true, force: true })
   }
 })

@@ -1,5 +1,6 @@
 /** Sleep and wake of microVMs by QEMU: a machine becomes a snapshot on the disk, and a snapshot a machine. */
 import { Cause, Deferred, Effect, Exit, Fiber, FileSystem, Option } from "effect"
+import type { VmmIdentity } from "../../../src/hypervisor/identity.ts"
 import {
   type Hypervisor,
   HypervisorError,
@@ -31,6 +32,8 @@ interface Parts {
   readonly fs: FileSystem.FileSystem
   /** What snapshots are made under: they wake under nothing else. */
   readonly hypervisor: string
+  /** The user that the VMM of a slot runs as; undefined: the daemon's. */
+  readonly ownerOf: (slot: number) => VmmIdentity | undefined
   readonly attachmentOf: (machine: Machine) => Attachment | undefined
   readonly start: Start
   readonly shown: (attachment: Attachment) => Machine
@@ -80,7 +83,9 @@ export const makeSleeping = (
         yield* undo(place).pipe(Effect.mapError(early))
         yield* noteSnapshot(directory, place.directory).pipe(Effect.mapError(early))
 
-        const record = yield* restore(save(qmp, directory, spec, place, hypervisor)).pipe(
+        const record = yield* restore(
+          save(qmp, { path: directory.save, owner: parts.ownerOf(slot) }, spec, place, hypervisor)
+        ).pipe(
           Effect.catch(({ reason }) => Effect.flatMap(giveUp(reason, false), Effect.fail)),
           Effect.onInterrupt(() => giveUp("it was interrupted", false))
         )
@@ -121,14 +126,12 @@ export const makeSleeping = (
       const attachment = yield* parts
         .start<Unusable | NotRestored>(spec, {
           sleeper: { directory: files.directory, memory: files.memory, spawned },
-          ready: ({ qmp, directory }) =>
+          ready: ({ qmp }, { stdin }) =>
             Effect.gen(function* () {
               const state = yield* Fiber.join(verifying)
               yield* Fiber.join(usingUp).pipe(Effect.mapError(notRestored))
               given = true
-              yield* load(qmp, directory.load, state).pipe(
-                Effect.mapError((error) => ("command" in error ? error : notRestored(error)))
-              )
+              if (stdin !== undefined) yield* load(qmp, stdin, state)
             }),
           go: ({ qmp }) => {
             ran = true

@@ -1,8 +1,8 @@
-/** Starting QEMU so that it outlives the daemon. */
+/** Starting a VMM so that it outlives the daemon. */
 import { type ChildProcess, spawn } from "node:child_process"
+import type { Writable } from "node:stream"
 import { Deferred, Effect } from "effect"
 import { makeTail, type Tail } from "./console.ts"
-import { notInstalled } from "./explain.ts"
 import { identify, type ProcessIdentity } from "./process.ts"
 
 /** How a child ended: by itself with a code, or by a signal. */
@@ -11,13 +11,15 @@ export interface ChildEnd {
   readonly signal: string | null
 }
 
-/** A QEMU that this daemon has started. */
+/** A VMM that this daemon has started. */
 export interface Child {
   /** None when it had ended before it could be looked at. */
   readonly process: ProcessIdentity | undefined
   /** Done when it has ended and everything that it wrote is in `stderr`. */
   readonly ended: Deferred.Deferred<ChildEnd>
   readonly stderr: Tail
+  /** Its standard input, where one was asked for. It may close at any time, without an error. */
+  readonly stdin: Writable | undefined
 }
 
 const STDERR_BYTES = 4096
@@ -29,48 +31,51 @@ const STDERR_BYTES = 4096
  *
  * Fails with the reason when the program cannot be run.
  */
-export const spawnQemu = (binary: string, args: ReadonlyArray<string>): Effect.Effect<Child, string> =>
+export const spawnVmm = (
+  program: string,
+  args: ReadonlyArray<string>,
+  options: { readonly stdin: boolean } = { stdin: false }
+): Effect.Effect<Child, string> =>
   Effect.gen(function* () {
     const child = yield* Effect.try({
       try: () =>
-        spawn(binary, args, {
+        spawn(program, args, {
           cwd: "/",
           detached: true,
-          stdio: ["ignore", "ignore", "pipe"],
+          stdio: [options.stdin ? "pipe" : "ignore", "ignore", "pipe"],
           env: { PATH: process.env.PATH ?? "/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL: "C" }
         }),
       // what fork itself fails of, for instance that the host has no memory left
-      catch: (error) => `${binary} cannot be run: ${error instanceof Error ? error.message : String(error)}`
+      catch: (error) => `${program} cannot be run: ${error instanceof Error ? error.message : String(error)}`
     })
     const ended = Deferred.makeUnsafe<ChildEnd>()
     child.on("close", (code, signal) => {
       Deferred.doneUnsafe(ended, Effect.succeed({ code, signal }))
     })
-    if (child.pid === undefined) return yield* whyNotStarted(binary, child)
+    if (child.pid === undefined) return yield* whyNotStarted(program, child)
 
     const stderr = makeTail(STDERR_BYTES)
     child.on("error", () => undefined)
-    child.stderr.on("error", () => undefined)
-    child.stderr.on("data", stderr.add)
+    child.stderr?.on("error", () => undefined)
+    child.stderr?.on("data", stderr.add)
+    child.stdin?.on("error", () => undefined)
     letGo(child)
-    return { process: identify(child.pid), ended, stderr }
+    return { process: identify(child.pid), ended, stderr, stdin: child.stdin ?? undefined }
   })
 
 /** Without a pid there is an error to come; the pipes may be missing, when there were no descriptors left for them. */
-const whyNotStarted = (binary: string, child: ChildProcess): Effect.Effect<never, string> =>
+const whyNotStarted = (program: string, child: ChildProcess): Effect.Effect<never, string> =>
   Effect.callback((resume) => {
     child.once("error", (error: NodeJS.ErrnoException) => {
-      resume(
-        Effect.fail(
-          error.code === "ENOENT" ? notInstalled(binary) : `${binary} cannot be run: ${error.message}`
-        )
-      )
+      const reason = error.code === "ENOENT" ? "it is not there" : error.message
+      resume(Effect.fail(`${program} cannot be run: ${reason}`))
     })
   })
 
-/** A child does not keep the daemon from ending, and neither does the pipe to it. */
+/** A child does not keep the daemon from ending, and neither do the pipes to it. */
 const letGo = (child: ChildProcess) => {
   child.unref()
-  const { stderr } = child
-  if (stderr !== null && "unref" in stderr && typeof stderr.unref === "function") stderr.unref()
+  for (const pipe of [child.stdin, child.stderr]) {
+    if (pipe !== null && "unref" in pipe && typeof pipe.unref === "function") pipe.unref()
+  }
 }

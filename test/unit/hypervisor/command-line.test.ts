@@ -77,9 +77,24 @@ describe("QEMU's command line", () => {
     ])
   })
 
+  it("takes a tap that is open already, by its number", () => {
+    const { mac, guestAddress, hostAddress } = spec().link
+    const link = { kind: "tap" as const, ifname: "nbr5", mac, guestAddress, hostAddress, prefixLength: 30 }
+    const argv = line(spec({ link }))
+    assert.deepStrictEqual(valuesOf(argv, "-netdev"), ["tap,id=net,fd=6,vhost=off"])
+    assert.include(valuesOf(argv, "-device"), `virtio-net-device,netdev=net,mac=${mac}`)
+  })
+
+  it("takes its sockets open as well: it has no need to make one", () => {
+    assert.deepStrictEqual(
+      valuesOf(line(spec()), "-chardev"),
+      ["qmp,fd=3", "console,fd=4", "guest,fd=5"].map((socket) => `socket,id=${socket},server=on,wait=off`)
+    )
+  })
+
   it("keeps a comma in a path from ending the option", () => {
-    const argv = commandLine(spec(), runDirectory("/run/a,path=b", 5), TCG)
-    assert.include(argv, "socket,id=qmp,path=/run/a,,path=b/vm/5/qmp.sock,server=on,wait=off")
+    const argv = commandLine(spec(), runDirectory("/run/a,process=b", 5), TCG)
+    assert.deepStrictEqual(valuesOf(argv, "-name"), ["nibrunner-00c0ffee00c0ffee@/run/a,,process=b/vm/5"])
   })
 
   it("says which machine it is, to those of the same runtime directory", () => {
@@ -105,21 +120,12 @@ describe("QEMU's command line", () => {
       [""],
       ["-name"],
       ["qemu", "-name", "nibrunner-00c0ffee00c0ffee"],
-      [
-        "qemu",
-        "-name",
-        "nibrunner-xyz",
-        "-chardev",
-        "socket,id=qmp,path=/run/nibrunner/vm/1/qmp.sock,server=on"
-      ],
-      ["qemu", "-name", "other", "-chardev", "socket,id=qmp,path=/run/nibrunner/vm/1/qmp.sock,server=on"],
-      [
-        "qemu",
-        "-name",
-        "nibrunner-00c0ffee00c0ffee",
-        "-chardev",
-        "socket,id=qmp,path=/run/nibrunner/vm/x/qmp.sock,server=on"
-      ]
+      ["qemu", "-name", "nibrunner-00c0ffee00c0ffee@"],
+      ["qemu", "-name", "nibrunner-xyz@/run/nibrunner/vm/1"],
+      ["qemu", "-name", "other-00c0ffee00c0ffee@/run/nibrunner/vm/1"],
+      ["qemu", "-name", "nibrunner-00c0ffee00c0ffee@/run/nibrunner/vm/x"],
+      ["qemu", "-name", "nibrunner-00c0ffee00c0ffee@/run/nibrunner/vm/1/2"],
+      ["qemu", "-name", "nibrunner-00c0ffee00c0ffee/run/nibrunner/vm/1"]
     ]) {
       assert.isUndefined(readCommandLine(argv, RUNTIME_DIR))
     }

@@ -47,11 +47,18 @@ describe("the run directory of a VMM", () => {
       writeFileSync(join(directory.path, "left-over"), "")
       yield* createRunDirectory(directory, fakeMachineSpec("web", 7, "aaaaaaaaaaaaaaaa"))
       assert.isFalse(existsSync(join(directory.path, "left-over")))
-      yield* removeRunDirectory(directory, "bbbbbbbbbbbbbbbb")
+      let released = 0
+      const release = Effect.sync(() => {
+        assert.strictEqual(existsSync(directory.path), released === 0)
+        released += 1
+      })
+      yield* removeRunDirectory(directory, "bbbbbbbbbbbbbbbb", release)
       assert.isTrue(existsSync(directory.path))
-      yield* removeRunDirectory(directory, "aaaaaaaaaaaaaaaa")
+      assert.strictEqual(released, 0)
+      yield* removeRunDirectory(directory, "aaaaaaaaaaaaaaaa", release)
       assert.isFalse(existsSync(directory.path))
-      yield* removeRunDirectory(directory, "aaaaaaaaaaaaaaaa")
+      yield* removeRunDirectory(directory, "aaaaaaaaaaaaaaaa", release)
+      assert.strictEqual(released, 2)
     }).pipe(Effect.provide(NodeServices.layer))
   )
 })

@@ -2,7 +2,7 @@ import { chmodSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect } from "effect"
-import { spawnQemu } from "../../../layers/hypervisor/qemu/spawn.ts"
+import { spawnVmm } from "../../../layers/hypervisor/qemu/spawn.ts"
 import { temporaryDirectory } from "../../support/temporary.ts"
 
 const script = (body: string) =>
@@ -18,7 +18,7 @@ describe("the start of a QEMU", () => {
     Effect.gen(function* () {
       process.env.NIBRUNNER_TEST_SECRET = "s3cret"
       const program = yield* script("env >&2; pwd >&2; ps -o sid= -p $$ >&2; echo $$ >&2")
-      const child = yield* spawnQemu(program, [])
+      const child = yield* spawnVmm(program, [])
       assert.deepStrictEqual(yield* Deferred.await(child.ended), { code: 0, signal: null })
       const said = child.stderr.text().trim().split("\n")
       assert.notInclude(child.stderr.text(), "s3cret")
@@ -30,30 +30,27 @@ describe("the start of a QEMU", () => {
 
   it.live("tells how it ended, with the last of what it wrote", () =>
     Effect.gen(function* () {
-      const failing = yield* spawnQemu(
+      const failing = yield* spawnVmm(
         yield* script("yes spam | head -c 100000 >&2; echo last words >&2; exit 7"),
         []
       )
       assert.deepStrictEqual(yield* Deferred.await(failing.ended), { code: 7, signal: null })
       assert.isAtMost(failing.stderr.text().length, 4096)
       assert.isTrue(failing.stderr.text().endsWith("last words\n"))
-      const killed = yield* spawnQemu(yield* script("kill -ABRT $$"), [])
+      const killed = yield* spawnVmm(yield* script("kill -ABRT $$"), [])
       assert.deepStrictEqual(yield* Deferred.await(killed.ended), { code: null, signal: "SIGABRT" })
     })
   )
 
   it.live("fails with the program's name where it is not there, and where it is no program", () =>
     Effect.gen(function* () {
-      assert.match(yield* Effect.flip(spawnQemu("/no/such/qemu", [])), /^\/no\/such\/qemu is not installed/u)
       assert.match(
-        yield* Effect.flip(spawnQemu("/etc/passwd", [])),
-        /^\/etc\/passwd cannot be run: .*EACCES/u
+        yield* Effect.flip(spawnVmm("/no/such/qemu", [])),
+        /^\/no\/such\/qemu cannot be run: it is not there$/u
       )
+      assert.match(yield* Effect.flip(spawnVmm("/etc/passwd", [])), /^\/etc\/passwd cannot be run: .*EACCES/u)
       const large = "x".repeat(8 * 1024 * 1024)
-      assert.match(
-        yield* Effect.flip(spawnQemu("/bin/true", [large])),
-        /^\/bin\/true cannot be run: .*E2BIG/u
-      )
+      assert.match(yield* Effect.flip(spawnVmm("/bin/true", [large])), /^\/bin\/true cannot be run: .*E2BIG/u)
     })
   )
 })

@@ -1,5 +1,5 @@
 /** Verifying a snapshot, and giving it to a QEMU that waits for it. */
-import { createConnection } from "node:net"
+import type { Writable } from "node:stream"
 import { crc32 } from "node:zlib"
 import { Effect } from "effect"
 import type { SnapshotUnusable } from "../../../../src/services/Hypervisor.ts"
@@ -61,28 +61,21 @@ export const verify = (files: SnapshotFiles, record: StoredRecord): Effect.Effec
 
 const LOOK_EVERY_MS = 2
 
-const send = (socketPath: string, bytes: Uint8Array): Effect.Effect<void, string> =>
+/** The descriptor under which a VMM has its standard input: Node hands no other way in over to a process. */
+const STDIN = 0
+
+const send = (stdin: Writable, bytes: Uint8Array): Effect.Effect<void> =>
   Effect.callback((resume) => {
-    const socket = createConnection({ path: socketPath })
-    socket.on("error", (error) => resume(Effect.fail(error.message)))
-    socket.on("finish", () => resume(Effect.void))
     // what QEMU has not read when it closes is no concern: its status tells
-    socket.on("close", () => resume(Effect.void))
-    socket.end(bytes)
-    return Effect.sync(() => socket.destroy())
+    stdin.once("close", () => resume(Effect.void))
+    stdin.end(bytes, () => resume(Effect.void))
   })
 
 /** Gives a QEMU that was started for it the state of the machine's devices. The machine is paused after. */
-export const load = (
-  qmp: Qmp,
-  socketPath: string,
-  state: Uint8Array
-): Effect.Effect<void, QmpError | { readonly message: string }> =>
+export const load = (qmp: Qmp, stdin: Writable, state: Uint8Array): Effect.Effect<void, QmpError> =>
   Effect.gen(function* () {
-    yield* qmp.execute("migrate-incoming", { uri: `unix:${socketPath}` })
-    yield* send(socketPath, state).pipe(
-      Effect.mapError((reason) => ({ message: `QEMU does not take the machine: ${reason}` }))
-    )
+    yield* qmp.execute("migrate-incoming", { uri: `fd:${STDIN}` })
+    yield* send(stdin, state)
     for (;;) {
       const answer = (yield* qmp.execute("query-status")) as { readonly status?: unknown } | undefined
       if (answer?.status !== "inmigrate") break

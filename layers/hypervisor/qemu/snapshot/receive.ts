@@ -2,6 +2,7 @@
 import * as fs from "node:fs"
 import { createServer, type Socket } from "node:net"
 import { Deferred, Effect, type Scope } from "effect"
+import type { VmmIdentity } from "../../../../src/hypervisor/identity.ts"
 import { openFile } from "../../../files/durable.ts"
 import { type FileProblem, fileProblem, onFile } from "../../../files/problem.ts"
 import { makeMemoryWriter } from "./memory.ts"
@@ -19,6 +20,14 @@ export interface Received {
   /** What the memory takes of the disk. */
   readonly memoryBytes: number
   readonly state: Uint8Array
+}
+
+/** Where QEMU is to connect to, and who it is. */
+export interface SaveSocket {
+  /** In a directory that only the daemon changes. */
+  readonly path: string
+  /** Undefined: the daemon's own user. */
+  readonly owner: VmmIdentity | undefined
 }
 
 /** Devices have some KiB of state, buffers included. A guest that gets QEMU to make more of it does not get the host's memory. */
@@ -119,11 +128,11 @@ const takeStream = (
   })
 
 /**
- * Listens at `socketPath` for one machine. The effect that it gives waits for the machine, writes its memory to `memoryPath` and
+ * Listens at the socket for one machine. The effect that it gives waits for the machine, writes its memory to `memoryPath` and
  * flushes it. The listening ends with the scope.
  */
 export const receiveMachine = (
-  socketPath: string,
+  { path: socketPath, owner }: SaveSocket,
   memory: { readonly block: string; readonly bytes: number },
   memoryPath: string
 ): Effect.Effect<Effect.Effect<Received, NotReceived>, NotReceived, Scope.Scope> =>
@@ -140,6 +149,7 @@ export const receiveMachine = (
         server.on("error", (error) => resume(Effect.fail({ reason: fileProblem(socketPath, error).message })))
         server.listen(socketPath, () => {
           fs.chmodSync(socketPath, 0o600)
+          if (owner !== undefined) fs.chownSync(socketPath, owner.uid, owner.gid)
           resume(Effect.succeed(server))
         })
       }),

@@ -5,7 +5,6 @@ import type { MachineSpec, SnapshotPlace, SnapshotRecord } from "../../../../src
 import type { FileProblem } from "../../../files/problem.ts"
 import { MEMORY_BLOCK } from "../command-line.ts"
 import type { Qmp, QmpError } from "../qmp.ts"
-import type { RunDirectory } from "../run-directory.ts"
 import {
   commitPending,
   discardSnapshot,
@@ -14,7 +13,7 @@ import {
   type StoredRecord,
   writePart
 } from "./files.ts"
-import { type NotReceived, receiveMachine } from "./receive.ts"
+import { type NotReceived, receiveMachine, type SaveSocket } from "./receive.ts"
 
 /** No bound: QEMU sends 128 MiB a second by default. */
 const MAX_BANDWIDTH = 2 ** 45
@@ -67,7 +66,7 @@ const plain = (error: FileProblem | QmpError | NotReceived): NotReceived => ({
 /** Pauses the machine and writes its snapshot, up to but without the commit. */
 export const save = (
   qmp: Qmp,
-  run: RunDirectory,
+  socket: SaveSocket,
   spec: MachineSpec,
   place: SnapshotPlace,
   hypervisor: string
@@ -77,9 +76,9 @@ export const save = (
     yield* qmp.execute("stop")
     const takenAt = yield* Clock.currentTimeMillis
     const memory = { block: MEMORY_BLOCK, bytes: spec.memoryMib * 1024 * 1024 }
-    const receive = yield* receiveMachine(run.save, memory, files.memory)
+    const receive = yield* receiveMachine(socket, memory, files.memory)
     yield* qmp.execute("migrate-set-parameters", { "max-bandwidth": MAX_BANDWIDTH })
-    yield* qmp.execute("migrate", { uri: `unix:${run.save}` })
+    yield* qmp.execute("migrate", { uri: `unix:${socket.path}` })
     const [{ sums, state, memoryBytes }] = yield* Effect.all([receive, sent(qmp)], {
       concurrency: "unbounded"
     })
