@@ -60,11 +60,28 @@ const ascii: Plugin = {
   }
 }
 
+/** AWS's client is a file of its own: it is as large as all the rest, and who has no store on S3 starts without it. */
+const s3Client = {
+  input: "layers/store/s3/sdk.ts",
+  platform: "node",
+  plugins: [ascii],
+  output: { file: "dist/nibrunnerd-s3.mjs", format: "esm", codeSplitting: false }
+} satisfies RolldownOptions
+
+/** It is loaded as the daemon starts: none that has run for weeks loads the file of a newer build. */
+const apart: Plugin = {
+  name: "apart",
+  resolveId: (id, importer = "") =>
+    id === "./sdk.ts" && importer.endsWith("/layers/store/s3/bucket.ts")
+      ? { id: "./nibrunnerd-s3.mjs", external: true }
+      : null
+}
+
 /** The program as it is installed: one file that needs nothing but Node, so that it starts fast. */
-export default {
+const program = {
   input: "bin/nibrunnerd.ts",
   platform: "node",
-  plugins: [lazyBuiltins, lateSegmenter, ascii],
+  plugins: [apart, lazyBuiltins, lateSegmenter, ascii],
   output: {
     file: "dist/nibrunnerd.mjs",
     format: "esm",
@@ -73,3 +90,6 @@ export default {
     codeSplitting: false
   }
 } satisfies RolldownOptions
+
+/** The files that are installed. The program is the last: it is only there with what it loads. */
+export default [s3Client, program]

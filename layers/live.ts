@@ -17,7 +17,7 @@ import { layerFileReporter } from "./reporter/file.ts"
 import { layerMetricsPage } from "./reporter/metrics.ts"
 import { settingsOf } from "./settings.ts"
 import { layerSqliteState } from "./state/sqlite.ts"
-import { layerDirectoryStore } from "./store/directory.ts"
+import { layerArtifacts, layerExports } from "./store/configured.ts"
 import { layerLocalFileVolumes } from "./volume/local-file.ts"
 
 /** The configuration is right, but asks for something that this version does not have. */
@@ -36,14 +36,6 @@ const QEMU = "qemu-system-x86_64"
 /** Says so when the configuration asks for what is not there yet, before anything is touched. */
 const supported = (config: HostConfig) => {
   const problems: ReadonlyArray<readonly [boolean, NotSupported]> = [
-    [
-      config.artifacts.store_url.startsWith("s3://"),
-      new NotSupported({
-        key: "artifacts.store_url",
-        value: config.artifacts.store_url,
-        instead: "a directory"
-      })
-    ],
     [
       config.volumes.backend === "zerofs",
       new NotSupported({ key: "volumes.backend", value: "zerofs", instead: "local-file" })
@@ -79,11 +71,11 @@ const proxyOptions = ({ proxy }: HostConfig): ProxyOptions => {
 }
 
 /** Every service of a host. The guest image is verified and the state directory is held before anything else happens. */
-export const layerLive = (config: HostConfig, _secrets: HostSecrets) => {
+export const layerLive = (config: HostConfig, secrets: HostSecrets) => {
   const { metrics, paths } = config
   const stateDir = paths.state_dir
   const image = layerVerifiedGuestImage(paths.guest_image_dir)
-  const store = layerDirectoryStore({ storeDirectory: config.artifacts.store_url, stateDir })
+  const store = layerArtifacts(config, secrets, process.env)
   const keepMib = config.logs?.keep_mib_per_app ?? DEFAULT_KEEP_MIB_PER_APP
   const services = Layer.mergeAll(
     layerQemu({ binary: config.hypervisor?.binary ?? QEMU, runtimeDir: paths.runtime_dir }),
@@ -92,6 +84,7 @@ export const layerLive = (config: HostConfig, _secrets: HostSecrets) => {
     layerHttpProber,
     layerLocalFileVolumes({ stateDir }),
     layerSquashfsImages({ stateDir }).pipe(Layer.provide(store)),
+    layerExports(config, secrets, process.env),
     layerFileLogs({ stateDir, keepBytes: keepMib * 2 ** 20 }),
     layerFileReporter({ stateDir }),
     metrics === undefined

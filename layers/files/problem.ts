@@ -50,9 +50,9 @@ export const onFile = <A>(path: string, run: () => Promise<A>): Effect.Effect<A,
   Effect.tryPromise({ try: run, catch: (error) => fileProblem(path, error) })
 
 /** Runs it, and takes it for granted when what it is about does not exist. */
-export const ifPresent = <A>(
-  effect: Effect.Effect<A, FileProblem>
-): Effect.Effect<A | undefined, FileProblem> =>
+export const ifPresent = <A, R>(
+  effect: Effect.Effect<A, FileProblem, R>
+): Effect.Effect<A | undefined, FileProblem, R> =>
   Effect.catchIf(
     effect,
     (problem) => problem.code === "ENOENT",

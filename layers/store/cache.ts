@@ -2,7 +2,7 @@
 import { createHash, randomBytes } from "node:crypto"
 import { constants } from "node:fs"
 import * as path from "node:path"
-import { Effect, Fiber, type Scope, Stream } from "effect"
+import { Effect, type Scope, Stream } from "effect"
 import {
   type ArtifactStoreError,
   DigestMismatch,
@@ -23,11 +23,10 @@ import {
 } from "../files/durable.ts"
 import { type FileProblem, onFile } from "../files/problem.ts"
 import { makeSharedWork } from "../files/shared-work.ts"
+import { makeFlusher } from "./flusher.ts"
 import { makeThrottled } from "./progress.ts"
 
 const HALF_FETCHED = ".fetching-"
-/** After so many bytes the disk is told to take them, so that it works while more come and little is left at the end. */
-const FLUSH_EVERY = 32 << 20
 
 /** An object that a store has opened. */
 export interface OpenedObject {
@@ -161,20 +160,6 @@ export const makeArtifactCache = (
   })
 
 type OnBytes = (more: number, totalBytes: number | undefined) => Effect.Effect<void>
-
-/** Gives a function that counts bytes and flushes beside the transfer, one flush at a time; what a flush fails with, the next count does. */
-const makeFlusher = (datasync: Effect.Effect<void, FileProblem>) => {
-  let unflushed = 0
-  let running: Fiber.Fiber<void, FileProblem> | undefined
-  return Effect.fnUntraced(function* (more: number) {
-    unflushed += more
-    if (unflushed < FLUSH_EVERY) return
-    if (running !== undefined && running.pollUnsafe() === undefined) return
-    if (running !== undefined) yield* Fiber.join(running)
-    unflushed = 0
-    running = yield* Effect.forkScoped(datasync)
-  })
-}
 
 const unusable =
   (objectKey: string) =>

@@ -5,20 +5,7 @@ import { Effect, type Scope } from "effect"
 import { type ArtifactStoreError, ObjectMissing, StoreUnusable } from "../../src/services/ArtifactStore.ts"
 import { openFile } from "../files/durable.ts"
 import { type FileProblem, onFile } from "../files/problem.ts"
-
-/** Why no file can have this key; undefined when one can. Keys are hostile. */
-export const keyProblem = (objectKey: string): string | undefined => {
-  const parts = objectKey.split("/")
-  if (objectKey.includes("\0")) return "the key holds a NUL character"
-  if (objectKey.startsWith("/"))
-    return "the key is an absolute path; keys are relative to the store's directory"
-  if (parts.includes("")) return "the key has an empty part between slashes"
-  if (parts.includes(".") || parts.includes("..")) return "the key has a part '.' or '..'"
-  if (parts.some((part) => Buffer.byteLength(part) > 255)) {
-    return "a part of the key is longer than a file's name can be (255 bytes)"
-  }
-  return undefined
-}
+import { keyProblem } from "./key.ts"
 
 export interface OpenedFile {
   readonly file: fs.FileHandle

@@ -2,6 +2,7 @@
 export * from "./AppLogs.ts"
 export * from "./ArtifactStore.ts"
 export * from "./DocumentSource.ts"
+export * from "./ExportStore.ts"
 export * from "./FakeHost.ts"
 export * from "./Guest.ts"
 export * from "./GuestImage.ts"

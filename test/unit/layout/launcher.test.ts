@@ -38,6 +38,7 @@ beforeEach(() => {
   for (const folder of ["bin", "src", "layers", "scripts"]) mkdirSync(join(project, folder))
   for (const file of [
     "bin/nibrunnerd",
+    "layers/store/s3/sdk.ts",
     "scripts/bundle.ts",
     "rolldown.config.ts",
     "package.json",
@@ -107,6 +108,7 @@ describe("the launcher", () => {
     assert.deepStrictEqual(readdirSync(join(project, "dist")).sort(), [
       ".lock",
       "compile-cache",
+      "nibrunnerd-s3.mjs",
       "nibrunnerd.mjs"
     ])
   })
