@@ -79,7 +79,8 @@ const services = Layer.unwrap(
           initramfs: "/memory/initramfs",
           base: "/memory/base",
           tscProbe: "/memory/tsc",
-          jail: "/memory/jail"
+          jail: "/memory/jail",
+          nbdRelay: "/memory/nbd-relay"
         }).pipe(
           Context.add(HostSettings, {
             maxApps: 5567,

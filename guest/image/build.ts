@@ -37,7 +37,8 @@ const FILES = {
   initramfs: "initramfs",
   base: "base.squashfs",
   tscProbe: "tsc-khz",
-  jail: "jail"
+  jail: "jail",
+  nbdRelay: "nbd-relay"
 } as const
 
 /** Set in the environment of a build that holds the lock. */
@@ -100,7 +101,14 @@ const readVersion = (output: string): string | undefined => {
   if (!existsSync(path)) return undefined
   try {
     const manifest = JSON.parse(readFileSync(path, "utf8")) as Partial<GuestImageManifest>
-    const files = [manifest.kernel, manifest.initramfs, manifest.base, manifest.tscProbe, manifest.jail]
+    const files = [
+      manifest.kernel,
+      manifest.initramfs,
+      manifest.base,
+      manifest.tscProbe,
+      manifest.jail,
+      manifest.nbdRelay
+    ]
     const whole = files.every(
       (entry) =>
         entry !== undefined &&
@@ -151,6 +159,9 @@ const build = (output: string, version: string, versions: ReadonlyMap<string, st
     step("compile the VMM's jail", () => {
       compile([join(import.meta.dirname, "jail.c")], join(image, FILES.jail))
     })
+    step("compile the NBD relay", () => {
+      compile([join(import.meta.dirname, "nbd-relay.c")], join(image, FILES.nbdRelay))
+    })
     const debianVersion = step("gather and pack the Debian base", () =>
       cachedBase(join(image, FILES.base), join(checkout, ".cache/guest-base"), baseVersion(versions), work)
     )
@@ -162,7 +173,8 @@ const build = (output: string, version: string, versions: ReadonlyMap<string, st
       initramfs: described(image, FILES.initramfs),
       base: described(image, FILES.base),
       tscProbe: described(image, FILES.tscProbe),
-      jail: described(image, FILES.jail)
+      jail: described(image, FILES.jail),
+      nbdRelay: described(image, FILES.nbdRelay)
     }
     writeFileSync(join(image, "manifest.json"), `${JSON.stringify(manifest, null, 2)}\n`)
     install(image, output)

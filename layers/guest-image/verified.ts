@@ -68,7 +68,8 @@ export const layerVerifiedGuestImage = (directory: string): Layer.Layer<GuestIma
           initramfs: verified(directory, manifest.initramfs),
           base: verified(directory, manifest.base),
           tscProbe: verified(directory, manifest.tscProbe),
-          jail: verified(directory, manifest.jail)
+          jail: verified(directory, manifest.jail),
+          nbdRelay: verified(directory, manifest.nbdRelay)
         },
         { concurrency: 2 }
       )

@@ -10,5 +10,6 @@ export const layerGuestImage = (version = "test-image"): Layer.Layer<GuestImage>
     initramfs: "/image/initramfs",
     base: "/image/base.squashfs",
     tscProbe: "/image/tsc-khz",
-    jail: "/image/jail"
+    jail: "/image/jail",
+    nbdRelay: "/image/nbd-relay"
   })

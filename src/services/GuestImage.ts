@@ -15,7 +15,9 @@ export const GuestImageManifest = Schema.Struct({
   /** A static program for the host that prints the frequency of its TSC in kHz (a TCG guest is told it). */
   tscProbe: GuestImageFile,
   /** A static program for the host that starts a VMM with nothing but what is its own (`guest/image/jail.c`). */
-  jail: GuestImageFile
+  jail: GuestImageFile,
+  /** A static program for the host that gives a VMM one export of an NBD server and no other (`guest/image/nbd-relay.c`). */
+  nbdRelay: GuestImageFile
 })
 export interface GuestImageManifest extends Schema.Schema.Type<typeof GuestImageManifest> {}
 
@@ -39,5 +41,6 @@ export class GuestImage extends Context.Service<
     readonly base: string
     readonly tscProbe: string
     readonly jail: string
+    readonly nbdRelay: string
   }
 >()("nibrunner/services/GuestImage") {}

@@ -12,7 +12,8 @@ const files = {
   initramfs: "initramfs",
   base: "base.squashfs",
   tscProbe: "tsc-khz",
-  jail: "jail"
+  jail: "jail",
+  nbdRelay: "nbd-relay"
 } as const
 
 const described = (name: string) => {
@@ -28,7 +29,8 @@ const manifest = {
   initramfs: described(files.initramfs),
   base: described(files.base),
   tscProbe: described(files.tscProbe),
-  jail: described(files.jail)
+  jail: described(files.jail),
+  nbdRelay: described(files.nbdRelay)
 }
 
 /** A whole image, and a way to spoil it. */
@@ -54,7 +56,8 @@ describe("the guest image", () => {
         initramfs: path.join(directory, "initramfs"),
         base: path.join(directory, "base.squashfs"),
         tscProbe: path.join(directory, "tsc-khz"),
-        jail: path.join(directory, "jail")
+        jail: path.join(directory, "jail"),
+        nbdRelay: path.join(directory, "nbd-relay")
       })
     })
   )

@@ -56,7 +56,8 @@ const image = Layer.succeed(GuestImage, {
   initramfs: "/memory/initramfs",
   base: "/memory/base",
   tscProbe: "/memory/tsc-khz",
-  jail: "/memory/jail"
+  jail: "/memory/jail",
+  nbdRelay: "/memory/nbd-relay"
 })
 
 /** What a proxy has counted that nobody has asked anything. */
