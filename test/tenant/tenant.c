@@ -188,18 +188,35 @@ static int do_whoami(struct connection *c, const struct request *r) {
   return answer(c, r, 200, "uid %d\ngid %d\npid %d\nppid %d\ncwd %s\n%s", getuid(), getgid(), getpid(), getppid(), cwd, caps);
 }
 
+/* `1.2.3.4:80` or `[::1]:80`. */
+static int address(char *text, struct sockaddr_storage *to, socklen_t *size) {
+  struct sockaddr_in *v4 = (struct sockaddr_in *)to;
+  struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)to;
+  char *colon = strrchr(text, ':');
+  if (colon == NULL) return -1;
+  uint16_t port = htons((uint16_t)strtol(colon + 1, NULL, 10));
+  memset(to, 0, sizeof *to);
+  *colon = '\0';
+  if (colon > text && text[0] == '[' && colon[-1] == ']') {
+    colon[-1] = '\0';
+    *size = sizeof *v6;
+    *v6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = port};
+    return inet_pton(AF_INET6, text + 1, &v6->sin6_addr) == 1 ? 0 : -1;
+  }
+  *size = sizeof *v4;
+  *v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = port};
+  return inet_pton(AF_INET, text, &v4->sin_addr) == 1 ? 0 : -1;
+}
+
 static int do_reach(struct connection *c, const struct request *r) {
   char text[128];
-  if (!parameter(r, "addr", text, sizeof text)) return answer(c, r, 400, "addr\n");
-  char *colon = strrchr(text, ':');
-  struct sockaddr_in to = {.sin_family = AF_INET};
-  if (colon == NULL) return answer(c, r, 400, "addr\n");
-  *colon = '\0';
-  to.sin_port = htons((uint16_t)strtol(colon + 1, NULL, 10));
-  if (inet_pton(AF_INET, text, &to.sin_addr) != 1) return answer(c, r, 400, "addr\n");
-  int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  struct sockaddr_storage to;
+  socklen_t length;
+  if (!parameter(r, "addr", text, sizeof text) || address(text, &to, &length) == -1)
+    return answer(c, r, 400, "addr\n");
+  int fd = socket(to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   long long began = milliseconds(CLOCK_MONOTONIC);
-  int error = connect(fd, (struct sockaddr *)&to, sizeof to) == -1 ? errno : 0;
+  int error = connect(fd, (struct sockaddr *)&to, length) == -1 ? errno : 0;
   if (error == EINPROGRESS) {
     struct pollfd wait = {.fd = fd, .events = POLLOUT};
     socklen_t size = sizeof error;

@@ -1,0 +1,40 @@
+/** A hostile guest without a microVM: whatever frames it likes, over the tap of its slot. */
+import { join } from "node:path"
+import { Effect, Queue } from "effect"
+import { slotAddresses } from "../../../src/network/addresses.ts"
+import { gatewayMac, tapName } from "../../../src/network/tap-link.ts"
+import { lineChild } from "./child.ts"
+import { type Datagram, type Got, readFrame, udpFrame } from "./frames.ts"
+
+/** Opens a tap that is there. */
+export const openTap = Effect.fnUntraced(function* (slot: number, ifname = tapName(slot)) {
+  const child = yield* lineChild("perl", [join(import.meta.dirname, "tap-guest.pl"), ifname])
+  yield* Queue.take(child.lines)
+  const { mac, guest } = slotAddresses(slot)
+
+  /** The first frame that is what the test waits for; none within the time. */
+  const get = (wanted: (got: Got) => boolean, waitMs = 10_000) =>
+    Queue.take(child.lines).pipe(
+      Effect.map(readFrame),
+      Effect.repeat({ until: wanted }),
+      Effect.timeoutOption(waitMs)
+    )
+
+  return {
+    send: child.write,
+    get,
+    /** A datagram of its own, or one that says that it is another's. */
+    sendDatagram: (
+      to: { readonly address: string; readonly port: number },
+      text: string,
+      as: Partial<Datagram["from"]> = {}
+    ) =>
+      child.write(
+        udpFrame({
+          from: { mac, address: guest, port: 5000, ...as },
+          to: { mac: gatewayMac(slot), ...to },
+          text
+        })
+      )
+  }
+})
