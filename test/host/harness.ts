@@ -9,6 +9,7 @@ import { freePort, type LocalHost, layOut, startDaemon, writeDocument } from "..
 import { awaitReport, instanceOf, readReport } from "../../scripts/local/report.ts"
 import type { HostReport, InstanceReport } from "../../src/report/schema.ts"
 import { buildTenant } from "../tenant/build.ts"
+import { endMachines } from "./qemu.ts"
 
 /** Processes that have the text in their command line. */
 export const processesWith = (text: string): ReadonlyArray<number> =>
@@ -47,8 +48,9 @@ export const makeHost = (options: { readonly maxApps?: number } = {}) =>
     const folder = yield* Effect.acquireRelease(
       Effect.sync(() => mkdtempSync(join(tmpdir(), "nibrunner-host-"))),
       (path) =>
-        Effect.sync(() => {
+        Effect.gen(function* () {
           for (const pid of processesWith(path)) kill(pid)
+          yield* endMachines(join(path, "run"))
           rmSync(path, { recursive: true, force: true })
         })
     )

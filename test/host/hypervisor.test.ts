@@ -18,18 +18,9 @@ import { hypervisorConformance } from "../conformance/hypervisor.ts"
 import { volumeFile } from "../support/volume-file.ts"
 import { guestImage, hello, machineSpec, processesOf, qemu, runtimeDirectory, tracesOf } from "./qemu.ts"
 
-/** Kills what a failed test may have left, after the test and before its directory goes. */
-const runtimeDir = Effect.flatMap(runtimeDirectory, (directory) =>
-  Effect.acquireRelease(Effect.succeed(directory), () =>
-    Effect.sync(() => {
-      for (const { pid } of processesOf(directory)) process.kill(pid, "SIGKILL")
-    })
-  )
-)
-
 hypervisorConformance(
   "QEMU",
-  Effect.map(runtimeDir, (directory) => ({
+  Effect.map(runtimeDirectory, (directory) => ({
     layer: qemu(directory),
     spec: (appId, slot) => Effect.orDie(machineSpec(directory, appId, slot)),
     spoil: (spec) => ({
@@ -54,7 +45,7 @@ const test = (
   body: (directory: string) => Effect.Effect<void, unknown, Hypervisor | Scope.Scope>
 ) =>
   it.live(sentence, () =>
-    Effect.flatMap(runtimeDir, (directory) => body(directory).pipe(Effect.provide(qemu(directory))))
+    Effect.flatMap(runtimeDirectory, (directory) => body(directory).pipe(Effect.provide(qemu(directory))))
   )
 
 const service = <A, E, R>(use: (hypervisor: Hypervisor["Service"]) => Effect.Effect<A, E, R>) =>
@@ -184,7 +175,7 @@ describe("a microVM by QEMU", () => {
 
   it.live("is not tried with a QEMU that is not installed: its name and the config key are told", () =>
     Effect.gen(function* () {
-      const directory = yield* runtimeDir
+      const directory = yield* runtimeDirectory
       const error = yield* Effect.flip(
         Hypervisor.useSync((hypervisor) => hypervisor.version).pipe(
           Effect.provide(qemu(directory, "qemu-of-nowhere"))

@@ -6,6 +6,7 @@ import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer } from "effect"
 import { layerVirtioSerialGuest } from "../../layers/guest/virtio-serial/layer.ts"
 import { layerVerifiedGuestImage } from "../../layers/guest-image/verified.ts"
+import { hierarchiesHere, openGroups } from "../../layers/hypervisor/qemu/confinement/cgroup.ts"
 import { layerQemu } from "../../layers/hypervisor/qemu/layer.ts"
 import type { AppId } from "../../src/document/schema.ts"
 import { slotAddresses } from "../../src/network/addresses.ts"
@@ -22,10 +23,23 @@ const QEMU = "qemu-system-x86_64"
 /** One build serves every test of a file: it reads and hashes all of the image. */
 export const guestImage = layerVerifiedGuestImage(resolve(import.meta.dirname, "../../.nibrunner/guest"))
 
-/** Short, because socket paths are; removed with the scope. */
+/** Ends what VMMs of a runtime directory still run, and removes their cgroups: a daemon leaves both to the next one. */
+export const endMachines = (runtimeDir: string): Effect.Effect<void> =>
+  Effect.gen(function* () {
+    for (const { pid } of processesOf(runtimeDir)) process.kill(pid, "SIGKILL")
+    const groups = yield* openGroups(runtimeDir, hierarchiesHere())
+    yield* Effect.forEach(groups.list(), groups.remove)
+    groups.close()
+  }).pipe(Effect.ignore)
+
+/** Short, because socket paths are; removed with the scope, and what runs in it ended. */
 export const runtimeDirectory = Effect.acquireRelease(
   Effect.promise(() => mkdtemp("/tmp/nbq-")),
-  (directory) => Effect.promise(() => rm(directory, { recursive: true, force: true }))
+  (directory) =>
+    Effect.andThen(
+      endMachines(directory),
+      Effect.promise(() => rm(directory, { recursive: true, force: true }))
+    )
 )
 
 export const qemu = (runtimeDir: string, binary = QEMU) =>

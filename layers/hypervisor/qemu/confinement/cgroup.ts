@@ -29,6 +29,10 @@ export interface Groups {
   readonly close: () => void
 }
 
+/** Names what holds the groups of one host: others on the same machine have other runtime directories. */
+export const groupsName = (runtimeDir: string): string =>
+  `nibrunner-${crc32(runtimeDir).toString(16).padStart(8, "0")}`
+
 const PERIOD_US = 100_000
 
 /** Files of a group and what is written into them, for each controller. */
@@ -122,7 +126,7 @@ export const openGroups = (
   hierarchies: ReadonlyArray<Hierarchy>
 ): Effect.Effect<Groups, NoGroup> =>
   Effect.gen(function* () {
-    const name = `nibrunner-${crc32(runtimeDir).toString(16).padStart(8, "0")}`
+    const name = groupsName(runtimeDir)
     const trees: Array<Tree> = []
     const close = () => {
       for (const { directory } of trees) {
