@@ -130,10 +130,12 @@ export class CallerConnection extends Wire implements Caller, Member {
     } else if (this.#phase === LINGER && this.socket.writableLength > 0) {
       // the caller still reads its answer, and for that there is no limit
       this.deadline = this.sweep.after(this.#context.timeouts.linger)
-    } else if (this.#exchange?.isHeld === true && !this.#http10) {
-      // the one interim answer that every client knows to skip
-      this.put("HTTP/1.1 100 Continue\r\n\r\n")
-      this.flush()
+    } else if (this.#isUnanswered && !this.#http10) {
+      if (this.#isUnheard) {
+        // the one interim answer that every client knows to skip
+        this.put("HTTP/1.1 100 Continue\r\n\r\n")
+        this.flush()
+      }
       this.#watch()
     } else this.destroy()
   }
@@ -227,7 +229,8 @@ export class CallerConnection extends Wire implements Caller, Member {
       isHead: request.isHead,
       idempotent: request.idempotent,
       upgrade: request.upgrade,
-      chunked
+      chunked,
+      bodyBytes: request.framing
     })
     this.#exchange.start()
     if (chunked || request.framing > 0) {
@@ -266,6 +269,8 @@ export class CallerConnection extends Wire implements Caller, Member {
 
   answer(head: string, framing: Framing): void {
     this.#answerBegun = true
+    this.deadline = NEVER
+    if (this.peerEnded) this.#watch()
     const unsized = framing === "chunked" || framing === "until-close"
     this.#answerChunked = unsized && !this.#http10
     if ((unsized && this.#http10) || this.#phase === BODY || this.peerEnded) this.#keepAlive = false
@@ -319,6 +324,8 @@ export class CallerConnection extends Wire implements Caller, Member {
   switched(head: string): void {
     this.#answerBegun = true
     this.#phase = TUNNEL
+    this.deadline = NEVER
+    this.#watch()
     this.put(`${head}connection: upgrade\r\n\r\n`)
     const early = this.#kept
     this.#kept = undefined
@@ -382,12 +389,21 @@ export class CallerConnection extends Wire implements Caller, Member {
    * A caller that has closed its sending side, or is not read, may be gone altogether, which only a write would tell.
    */
   #watch(): void {
-    const { halfClosed, halfClosedHeld, heldProbe } = this.#context.timeouts
-    const unheard = this.peerEnded || this.isPaused
-    if (unheard && this.#exchange?.isHeld === true) {
-      if (!this.#http10) this.deadline = this.sweep.after(heldProbe)
-      else if (this.peerEnded) this.deadline = this.sweep.after(halfClosedHeld)
-    } else if (this.peerEnded) this.deadline = this.sweep.after(halfClosed)
+    const { halfClosed, halfClosedHeld, probe } = this.#context.timeouts
+    if (this.#isUnheard && this.#isUnanswered && !this.#http10) this.deadline = this.sweep.after(probe)
+    else if (this.peerEnded) {
+      const held = this.#exchange?.isHeld === true
+      this.deadline = this.sweep.after(held ? halfClosedHeld : halfClosed)
+    }
+  }
+
+  /** Nothing that the caller does would be seen. */
+  get #isUnheard(): boolean {
+    return this.peerEnded || this.isPaused
+  }
+
+  get #isUnanswered(): boolean {
+    return this.#exchange !== undefined && !this.#answerBegun
   }
 }
 

@@ -46,6 +46,8 @@ export interface ExchangeRequest {
   readonly idempotent: boolean
   readonly upgrade: boolean
   readonly chunked: boolean
+  /** Bytes of body, as far as that is said. */
+  readonly bodyBytes: number
 }
 
 export class Exchange implements Held {
@@ -61,6 +63,8 @@ export class Exchange implements Held {
   readonly #head: string
   readonly #idempotent: boolean
   readonly #chunked: boolean
+  /** Once sent it cannot be sent again, whatever becomes of it. */
+  readonly #once: boolean
   #upstream: Upstream | undefined
   #answerBegun = false
   /** Something of the request may have reached the app. */
@@ -87,13 +91,14 @@ export class Exchange implements Held {
     this.upgrade = request.upgrade
     this.#idempotent = request.idempotent
     this.#chunked = request.chunked
+    this.#once = !request.idempotent || request.chunked || request.bodyBytes > MAX_REPLAY_BYTES
     routes.begin(app)
   }
 
   /** Puts the request's head on a connection to the app, which `flushRequest` writes; or holds it while the app sleeps. */
   start(): void {
     const { pool } = this.#app
-    if (pool !== undefined) this.#send(pool.takeIdle(!this.#idempotent) ?? pool.connect())
+    if (pool !== undefined) this.#send(pool.takeIdle(this.#once) ?? pool.connect())
     else this.#hold([], 0)
   }
 

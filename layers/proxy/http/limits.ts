@@ -54,15 +54,15 @@ export interface Timeouts {
   readonly upstreamFresh: number
   /** After an answer that ends the connection, until the caller has closed its side. */
   readonly linger: number
-  /** How long a caller that has closed its sending side is kept while nothing comes from the app. */
+  /** How long a caller that has closed its sending side is kept, once there is an answer or in HTTP/1.0, while nothing comes from the app. */
   readonly halfClosed: number
   /** The same for a caller of HTTP/1.0 whose request waits for its app to be woken. */
   readonly halfClosedHeld: number
   /**
-   * Between two questions to a caller of HTTP/1.1 whether it is still there, while its request waits for its app to
-   * be woken and nothing else would tell that it has left.
+   * Between two questions to a caller of HTTP/1.1 whether it is still there, while its request has no answer and
+   * nothing else would tell that it has left.
    */
-  readonly heldProbe: number
+  readonly probe: number
   /** The time between two sweeps, which is when all of these are looked at. */
   readonly sweep: number
 }
@@ -77,6 +77,6 @@ export const defaultTimeouts: Timeouts = {
   linger: 5_000,
   halfClosed: 30_000,
   halfClosedHeld: 120_000,
-  heldProbe: 2_000,
+  probe: 2_000,
   sweep: 500
 }

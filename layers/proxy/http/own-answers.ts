@@ -21,6 +21,7 @@ export const ownFields = (
   { retryAfter }: Refused,
   body: Buffer
 ): ReadonlyArray<readonly [name: string, value: string]> => [
+  ["date", new Date().toUTCString()],
   ["content-type", "text/plain; charset=utf-8"],
   ["cache-control", "no-store"],
   ["content-length", String(body.length)],

@@ -101,7 +101,7 @@ const live = Effect.sync((): ProxyHarness => {
     layer: layerProxy({
       listen: { address: "127.0.0.1", port: 0 },
       raw: { address: "127.0.0.1" },
-      timeouts: { heldProbe: 50, sweep: 20 },
+      timeouts: { probe: 50, sweep: 20 },
       rawTimeouts: { settle: 0 }
     }),
     guest: (name) =>

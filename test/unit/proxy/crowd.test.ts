@@ -104,11 +104,8 @@ describe("callers without number", () => {
     Effect.gen(function* () {
       const tls = yield* stored(makeCertificate(["app.test"], authority))
       const { port, proxy } = yield* crowded(32, { tls })
-      const open = new WsClient(`wss://127.0.0.1:${port}/wait`, {
-        headers: { host: "app.test" },
-        ca: authority.certificate,
-        servername: "app.test"
-      })
+      const options = { headers: { host: "app.test" }, ca: authority.certificate, servername: "app.test" }
+      const open = new WsClient(`wss://127.0.0.1:${port}/wait`, options)
       yield* Effect.addFinalizer(() => Effect.sync(() => open.terminate()))
       open.on("error", () => undefined)
       yield* eventually(openRequests(proxy), (count) => count === 1)

@@ -247,4 +247,30 @@ describe("a request that meets a connection which the app closes at the same mom
         assert.lengthOf(app.connections, 2)
       })
   )
+
+  it.live("does not arise for a body of which not all is kept, though it may be sent twice", () =>
+    Effect.gen(function* () {
+      const app = yield* listenRaw((talk) => {
+        talk.socket.on("data", () => {
+          if (talk.text.endsWith("\r\n\r\n") || talk.text.endsWith("!")) talk.write(answer("a"))
+        })
+      })
+      const { port } = yield* proxyTo(app.port, { upstreamFresh: 0, sweep: 20 })
+      const caller = yield* dial(port)
+      const put = (fields: string, body: string) =>
+        `PUT / HTTP/1.1\r\nHost: app.test\r\n${fields}\r\n\r\n${body}`
+      const large = `${"x".repeat(70_000)}!`
+      for (const [index, request] of [
+        get,
+        put(`Content-Length: ${large.length}`, large),
+        put("Transfer-Encoding: chunked", "1\r\n!\r\n0\r\n\r\n"),
+        put("Content-Length: 1", "!")
+      ].entries()) {
+        caller.write(request)
+        yield* caller.through("\r\n\r\na")
+        assert.lengthOf(app.connections, Math.min(index + 1, 3))
+        yield* Effect.sleep(100)
+      }
+    })
+  )
 })

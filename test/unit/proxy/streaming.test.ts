@@ -220,12 +220,51 @@ describe("a connection that is closed on one side", () => {
     })
   )
 
-  it.live("by a caller that is gone altogether is given up when nothing comes for long", () =>
+  it.live("by a caller that has said all brings it the answer however long that takes", () =>
     Effect.gen(function* () {
-      const { caller, connection, proxy } = yield* connected(get, { halfClosed: 50, sweep: 20 })
+      const { caller, connection } = yield* connected(get, { halfClosed: 50, probe: 50, sweep: 20 })
       caller.socket.end()
+      for (let asked = 0; asked < 4; asked++) yield* caller.through("HTTP/1.1 100 Continue\r\n\r\n")
+      connection.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+      assert.match(yield* caller.rest, /HTTP\/1\.1 200 OK.*ok$/su)
+    })
+  )
+
+  it.live("by a caller that is gone altogether is noticed while there is no answer", () =>
+    Effect.gen(function* () {
+      const { caller, connection, proxy } = yield* connected(get, { probe: 50, sweep: 20 })
+      caller.socket.destroy()
       yield* connection.until((talk) => talk.ended)
       assert.strictEqual(yield* openRequests(proxy), 0)
+    })
+  )
+
+  it.live("by a caller that is gone altogether is noticed when the app does not take its body", () =>
+    Effect.gen(function* () {
+      const { caller, connection, proxy } = yield* connected(
+        "PUT / HTTP/1.1\r\nHost: app.test\r\nContent-Length: 99999999\r\n\r\n",
+        { probe: 50, sweep: 20 }
+      )
+      connection.socket.pause()
+      yield* writeUntilStuck(caller, Buffer.alloc(50_000_000))
+      caller.socket.resetAndDestroy()
+      yield* eventually(openRequests(proxy), (open) => open === 0)
+    })
+  )
+
+  it.live("by a caller of HTTP/1.0, or within its answer, is given up when nothing comes for long", () =>
+    Effect.gen(function* () {
+      for (const [request, answer] of [
+        ["GET / HTTP/1.0\r\nHost: app.test\r\n\r\n", ""],
+        [get, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"]
+      ] as const) {
+        const { caller, connection, proxy } = yield* connected(request, { halfClosed: 50, sweep: 20 })
+        connection.write(answer)
+        if (answer !== "") yield* caller.head
+        caller.socket.end()
+        yield* connection.until((talk) => talk.ended)
+        assert.strictEqual(yield* openRequests(proxy), 0)
+      }
     })
   )
 

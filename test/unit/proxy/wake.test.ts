@@ -17,7 +17,7 @@ import {
 const asleep = (options: Parameters<typeof startProxy>[0] = {}) =>
   Effect.gen(function* () {
     const app = yield* listenRaw()
-    const { port, proxy } = yield* startProxy({ heldProbe: 50, sweep: 20, ...options })
+    const { port, proxy } = yield* startProxy({ probe: 50, sweep: 20, ...options })
     const outcome = yield* Deferred.make<UpTarget | UnavailableTarget>()
     const asked = { count: 0 }
     const target: AsleepTarget = {

@@ -100,7 +100,8 @@ export class Http2Request implements Caller, Perishable {
       isHead: request.isHead,
       idempotent: request.idempotent,
       upgrade: request.upgrade,
-      chunked
+      chunked,
+      bodyBytes: request.framing
     })
     this.#exchange.start()
     if (this.#received || this.#webSocketKey !== undefined) this.#exchange.requestEnd("")
