@@ -19,6 +19,8 @@ export type Program =
   | "listens"
   /** Exits with 3, each time. */
   | "exits"
+  /** Sends every datagram back that comes to UDP port 3001, once it has said that it listens. */
+  | "echoes"
   /** Is in no layer. */
   | "missing"
 
@@ -198,6 +200,107 @@ export const guestConformance = (name: string, make: Effect.Effect<GuestHarness,
         yield* Deferred.await(machine.exit)
       }))
 
+    /** A session whose program runs and listens. */
+    const echoing = ([machine, spec]: readonly [Machine, BootSpec], connect: Connect) =>
+      Effect.gen(function* () {
+        const session = yield* connect(machine)
+        yield* session.handOver(spec)
+        yield* outputs(session, { stdout: "listens\n", stderr: "" })
+        return session
+      })
+
+    test("carries datagrams to its program, and back to whom they came from", ({ boot }, connect) =>
+      Effect.gen(function* () {
+        const session = yield* echoing(yield* boot("echoes"), connect)
+        const clients = Array.from({ length: 20 }, () => {
+          const replies = Effect.runSync(Queue.unbounded<string>())
+          const { send, close } = session.datagrams.open(3001, (bytes) => {
+            Queue.offerUnsafe(replies, new TextDecoder().decode(bytes))
+          })
+          return { send: (text: string) => send(new TextEncoder().encode(text)), close, replies }
+        })
+        for (const [index, { send }] of clients.entries()) send(`${index}`)
+        for (const [index, { replies }] of clients.entries()) {
+          assert.strictEqual(yield* Queue.take(replies), `${index}`)
+        }
+        const [first, second] = clients
+        assert(first !== undefined && second !== undefined)
+        first.close()
+        first.send("unheard")
+        second.send("heard")
+        assert.strictEqual(yield* Queue.take(second.replies), "heard")
+        assert.strictEqual(Queue.sizeUnsafe(first.replies), 0)
+      }))
+
+    test("carries the datagrams of the next daemon, whose clients are others", ({ boot }, connect) =>
+      Effect.gen(function* () {
+        const echo = (session: GuestSession, text: string) =>
+          Effect.gen(function* () {
+            const replies = yield* Queue.unbounded<string>()
+            session.datagrams
+              .open(3001, (bytes) => {
+                Queue.offerUnsafe(replies, new TextDecoder().decode(bytes))
+              })
+              .send(new TextEncoder().encode(text))
+            return yield* Queue.take(replies)
+          })
+        const booted = yield* boot("echoes")
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const session = yield* echoing(booted, connect)
+            assert.strictEqual(yield* echo(session, "one"), "one")
+          })
+        )
+        assert.strictEqual(yield* echo(yield* connect(booted[0]), "two"), "two")
+      }))
+
+    test("freezes its volume and thaws it, and says whether it was frozen all the time", ({
+      boot
+    }, connect) =>
+      Effect.gen(function* () {
+        const session = yield* echoing(yield* boot("echoes"), connect)
+        assert.strictEqual(yield* session.thawVolume, "lapsed")
+        for (let round = 0; round < 2; round++) {
+          yield* session.freezeVolume(60_000)
+          assert.strictEqual(yield* session.thawVolume, "held")
+          assert.strictEqual(yield* session.thawVolume, "lapsed")
+        }
+        yield* session.freezeVolume(300)
+        yield* Effect.sleep(1_500)
+        assert.strictEqual(yield* session.thawVolume, "lapsed")
+      }))
+
+    test("freezes for its sleep or its volume, never both, and thaws what the last daemon has frozen", ({
+      boot
+    }, connect) =>
+      Effect.gen(function* () {
+        const booted = yield* boot("echoes")
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const session = yield* echoing(booted, connect)
+            yield* session.freeze(60_000)
+            assert.include((yield* Effect.flip(session.freezeVolume(60_000))).message, "freeze its volume")
+            yield* session.thaw
+            yield* session.freezeVolume(60_000)
+            assert.include((yield* Effect.flip(session.freezeVolume(60_000))).message, "freeze its volume")
+            assert.include((yield* Effect.flip(session.freeze(60_000))).message, "freeze its program")
+          })
+        )
+        const next = yield* connect(booted[0])
+        assert.strictEqual(next.phase, "running")
+        assert.strictEqual(yield* next.thawVolume, "held")
+        yield* next.freeze(60_000)
+        yield* next.thaw
+      }))
+
+    test("freezes no volume before it has a boot spec", ({ boot }, connect) =>
+      Effect.gen(function* () {
+        const [machine] = yield* boot("echoes")
+        const session = yield* connect(machine)
+        assert.include((yield* Effect.flip(session.freezeVolume(60_000))).message, "freeze its volume")
+        assert.strictEqual(yield* session.thawVolume, "lapsed")
+      }))
+
     test("shuts down when it is asked to, and the conversation ends with it", ({ boot }, connect) =>
       Effect.gen(function* () {
         const [machine, spec] = yield* boot("prints")
@@ -230,7 +333,9 @@ export const guestConformance = (name: string, make: Effect.Effect<GuestHarness,
           session.handOver(spec),
           session.probe(3000, 1_000),
           session.usage(1_000),
-          session.shutdown(1_000)
+          session.shutdown(1_000),
+          session.freezeVolume(1_000),
+          session.thawVolume
         ]
         for (const request of requests) {
           assert.include((yield* Effect.flip(request)).message, "its VMM has ended")

@@ -16,10 +16,14 @@ const sh = (script: string): Partial<BootSpec> => ({ program: "/bin/sh", args: [
 
 const LISTEN = `use IO::Socket; $s = IO::Socket::INET->new(Listen => 64, LocalPort => 3000) or die; 1 while $s->accept`
 
+const ECHO = `use Socket; $| = 1; socket(S, PF_INET, SOCK_DGRAM, 0); bind(S, pack_sockaddr_in(3001, INADDR_ANY)) or die;
+  print "listens\n"; send(S, $bytes, 0, $from) while defined($from = recv(S, $bytes, 65535, 0))`
+
 const programs: Record<Program, Partial<BootSpec>> = {
   prints: sh("echo out; echo err >&2; exec sleep 100000"),
   // late enough to be asked before
   listens: { program: "/usr/bin/perl", args: ["-e", `sleep 1; ${LISTEN}`] },
+  echoes: { program: "/usr/bin/perl", args: ["-e", ECHO] },
   exits: { ...sh("exit 3"), restartPolicy: ONE_RESTART },
   missing: { program: "/no/such/program" }
 }

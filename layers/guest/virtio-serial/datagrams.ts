@@ -18,8 +18,8 @@ export interface Datagrams extends Replies {
   readonly complain: Effect.Effect<never>
 }
 
-/** How often the log is told at most. */
-const COMPLAIN_EVERY_MS = 60_000
+/** How long losses are counted before the log is told of them, and how long it is told of no more. */
+const COMPLAINT_MS = { after: 1_000, every: 60_000 }
 const LAST_FLOW = 0xffffffff
 
 interface Flow {
@@ -80,6 +80,7 @@ export const makeDatagrams = (appId: AppId, channel: () => Channel | undefined):
     dropped: lose,
     complain: Effect.gen(function* () {
       yield* losing.await
+      yield* Effect.sleep(COMPLAINT_MS.after)
       losing.closeUnsafe()
       const datagrams = lost
       lost = 0
@@ -89,7 +90,7 @@ export const makeDatagrams = (appId: AppId, channel: () => Channel | undefined):
           ? `the guest of ${appId} is of an image that carries no UDP: it does after the app's next boot`
           : `${datagrams} UDP datagrams found no room on their way to the guest of ${appId} or back`
       )
-      yield* Effect.sleep(COMPLAIN_EVERY_MS)
+      yield* Effect.sleep(COMPLAINT_MS.every)
     }).pipe(Effect.forever)
   }
 }

@@ -15,6 +15,7 @@ const off: MachineExit = { kind: "exited", code: 0 }
 const lives: Record<Program, ReadonlyArray<GuestAct>> = {
   prints: [started, text("stdout", "out\n"), text("stderr", "err\n")],
   listens: [started, { listen: true, afterMs: 50 }],
+  echoes: [started, { listen: true }, text("stdout", "listens\n")],
   exits: [
     started,
     {

@@ -1,9 +1,11 @@
 /** A PID 1 of a test's own on a unix socket, and a machine that is nothing else. */
 import { createServer, type Server, type Socket } from "node:net"
 import { join } from "node:path"
-import { Deferred, Effect, Option, Queue, Result } from "effect"
+import { assert } from "@effect/vitest"
+import { Deferred, Effect, Fiber, Option, Queue, Result } from "effect"
+import { layerVirtioSerialGuest } from "../../../layers/guest/virtio-serial/layer.ts"
 import type { AppId } from "../../../src/document/schema.ts"
-import type { GuestPhase } from "../../../src/services/Guest.ts"
+import { Guest, type GuestPhase } from "../../../src/services/Guest.ts"
 import type { Machine, MachineExit } from "../../../src/services/Hypervisor.ts"
 import { encodeGuestRecord } from "../../../src/wire/encode.ts"
 import { type GuestRecord, type HostRecord, PROTOCOL_VERSION } from "../../../src/wire/records.ts"
@@ -18,8 +20,8 @@ export interface HostConnection {
   /** The last sequence that the host has acknowledged; -1 before the first. */
   readonly acknowledged: () => number
   readonly send: (record: GuestRecord) => void
-  /** Waits for the host's hello and answers it. */
-  readonly greet: (phase: GuestPhase) => Effect.Effect<void>
+  /** Waits for the host's hello and answers it; `version` is that of the guest, the present one unless told. */
+  readonly greet: (phase: GuestPhase, version?: number) => Effect.Effect<void>
 }
 
 export interface ScriptedGuest {
@@ -50,13 +52,13 @@ const converse = (socket: Socket): HostConnection => {
     next,
     send,
     acknowledged: () => acknowledged,
-    greet: (phase) =>
+    greet: (phase, version = PROTOCOL_VERSION) =>
       Effect.map(next, (record) => {
         if (record.kind !== "hello") throw new Error(`the host begins with ${record.kind}`)
         send({
           kind: "hello-ack",
           session: record.session,
-          version: PROTOCOL_VERSION,
+          version,
           phase,
           nextSequence: 0
         })
@@ -100,3 +102,20 @@ export const scriptedGuest = Effect.gen(function* () {
       })
   } satisfies ScriptedGuest
 })
+
+export const connect = (machine: Machine, timeoutMs = 30_000) =>
+  Guest.use((guest) => guest.connect(machine, timeoutMs)).pipe(Effect.provide(layerVirtioSerialGuest))
+
+/** A session, and PID 1's end of its first connection. */
+export const begin = (guest: ScriptedGuest, phase: GuestPhase = "running", version = PROTOCOL_VERSION) =>
+  Effect.gen(function* () {
+    const connecting = yield* Effect.forkChild(connect(guest.machine), { startImmediately: true })
+    const first = yield* guest.accept
+    yield* first.greet(phase, version)
+    return [yield* Fiber.join(connecting), first] as const
+  })
+
+export const expectKind = <K extends HostRecord["kind"]>(record: HostRecord, kind: K) => {
+  assert.strictEqual(record.kind, kind)
+  return record as Extract<HostRecord, { kind: K }>
+}

@@ -1,24 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Queue } from "effect"
-import { layerVirtioSerialGuest } from "../../../layers/guest/virtio-serial/layer.ts"
-import { Guest, type GuestEvent, type GuestPhase, type GuestUsage } from "../../../src/services/Guest.ts"
-import type { Machine } from "../../../src/services/Hypervisor.ts"
-import { type HostRecord, HostType } from "../../../src/wire/records.ts"
+import type { GuestEvent, GuestUsage } from "../../../src/services/Guest.ts"
+import { HostType } from "../../../src/wire/records.ts"
 import { bootSpec } from "../../support/boot-spec.ts"
 import { recordedLog } from "../../support/log.ts"
-import { type HostConnection, type ScriptedGuest, scriptedGuest } from "./scripted.ts"
-
-const connect = (machine: Machine, timeoutMs = 30_000) =>
-  Guest.use((guest) => guest.connect(machine, timeoutMs)).pipe(Effect.provide(layerVirtioSerialGuest))
-
-/** A session, and PID 1's end of its first connection. */
-const begin = (guest: ScriptedGuest, phase: GuestPhase = "running") =>
-  Effect.gen(function* () {
-    const connecting = yield* Effect.forkChild(connect(guest.machine), { startImmediately: true })
-    const first = yield* guest.accept
-    yield* first.greet(phase)
-    return [yield* Fiber.join(connecting), first] as const
-  })
+import { begin, connect, expectKind, type HostConnection, scriptedGuest } from "./scripted.ts"
 
 const output = (text: string): GuestEvent => ({
   kind: "output",
@@ -47,11 +33,6 @@ const usageOf = (n: number): GuestUsage => ({
   receivedBytes: n,
   sentBytes: n
 })
-
-const expectKind = <K extends HostRecord["kind"]>(record: HostRecord, kind: K) => {
-  assert.strictEqual(record.kind, kind)
-  return record as Extract<HostRecord, { kind: K }>
-}
 
 describe("a conversation over virtio-serial", () => {
   it.live("ignores what was written for an earlier connection, however it is cut", () =>
