@@ -1,4 +1,6 @@
 /** The daemon: the reconciler on the layers that a configuration names. */
+// A daemon decodes the same things for weeks. Before all that has a schema.
+import "effect/schema/SchemaJITCompiler/enable"
 import { Effect } from "effect"
 import { layerLive } from "../layers/live.ts"
 import type { HostSecrets } from "../src/config/host-env.ts"

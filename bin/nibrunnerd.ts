@@ -1,5 +1,4 @@
 /** The one place where what decides meets what does: command line in, layers wired, main run. */
-import "effect/schema/SchemaJITCompiler/enable"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, Effect, Exit, Layer, Logger, References, Runtime } from "effect"

@@ -1,5 +1,6 @@
 /** Finding and reading this host's `config.toml`. */
-import { Config, Effect, FileSystem, Result, Schema } from "effect"
+import { Effect, FileSystem, Result, Schema } from "effect"
+import { environmentVariable } from "./environment.ts"
 
 /** Where the configuration lies unless `NIBRUNNER_CONFIG` says otherwise. */
 export const DEFAULT_CONFIG_FILE = "/etc/nibrunner/config.toml"
@@ -29,10 +30,8 @@ export class ConfigNotValid extends Schema.TaggedError<ConfigNotValid>()("Config
 }
 
 /** The configuration's path: `NIBRUNNER_CONFIG` when it is set and not blank, else the default. */
-export const configFile = Config.String("NIBRUNNER_CONFIG").pipe(
-  Config.withDefault(""),
-  Effect.map((path) => (path.trim() === "" ? DEFAULT_CONFIG_FILE : path)),
-  Effect.orDie
+export const configFile = Effect.map(environmentVariable("NIBRUNNER_CONFIG"), (path) =>
+  path.trim() === "" ? DEFAULT_CONFIG_FILE : path
 )
 
 /** Reads this host's configuration, or refuses it by its first problem. */

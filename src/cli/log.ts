@@ -1,9 +1,9 @@
 /** The daemon's own log: one JSON object a line, on stderr. */
-import { Cause, Config, Console, Effect, Logger, References } from "effect"
+import { Cause, Console, Effect, Logger, References } from "effect"
+import { environmentVariable } from "./environment.ts"
 
 /** `NIBRUNNER_LOG`: debug, info, warn or error; anything else is info. */
-export const logLevel = Config.String("NIBRUNNER_LOG").pipe(
-  Config.withDefault("info"),
+export const logLevel = environmentVariable("NIBRUNNER_LOG").pipe(
   Effect.map((name) => {
     switch (name.trim().toLowerCase()) {
       case "debug":
@@ -15,8 +15,7 @@ export const logLevel = Config.String("NIBRUNNER_LOG").pipe(
       default:
         return "Info" as const
     }
-  }),
-  Effect.orDie
+  })
 )
 
 const text = (message: unknown): string => {

@@ -1,7 +1,6 @@
 /** What is wrong with a file that may be a `desired.json` or a `config.toml`. */
 import { Effect } from "effect"
 import type { Range } from "./source-line.ts"
-import { judgeDocument } from "./verdict-document.ts"
 
 export const fileKinds = ["desired", "config"] as const
 export type FileKind = (typeof fileKinds)[number]
@@ -37,10 +36,13 @@ export const kindOf = (file: string, bytes: Uint8Array): FileKind => {
 
 /** Decodes a file as what it is taken for. */
 export const judge = (file: string, bytes: Uint8Array, kind: FileKind): Effect.Effect<Verdict> =>
+  // Each is loaded when such a file is met: most calls need one of them.
   kind === "desired"
-    ? Effect.sync(() => judgeDocument(bytes))
-    : // Loaded when a configuration is met, which is seldom: TOML takes longer to load than documents do.
-      Effect.map(
+    ? Effect.map(
+        Effect.promise(() => import("./verdict-document.ts")),
+        ({ judgeDocument }) => judgeDocument(bytes)
+      )
+    : Effect.map(
         Effect.promise(() => import("./verdict-config.ts")),
         ({ judgeConfig }) => judgeConfig(file, bytes)
       )

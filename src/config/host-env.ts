@@ -92,7 +92,10 @@ const assignment = /^[ \t]*([A-Za-z_][A-Za-z0-9_]*)=(.*)$/u
  */
 export const namesSetIn = (text: string): ReadonlySet<string> => {
   const names = new Set<string>()
-  for (const line of text.replace(/\r(?=\n|$)/gu, "").replace(/\\\n/gu, "").split("\n")) {
+  for (const line of text
+    .replace(/\r(?=\n|$)/gu, "")
+    .replace(/\\\n/gu, "")
+    .split("\n")) {
     const [, name = "", value = ""] = assignment.exec(line) ?? []
     if (name === "") continue
     // The last assignment counts.

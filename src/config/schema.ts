@@ -5,7 +5,7 @@
  * its file says. What the keys mean to each other is in `rules.ts`.
  */
 import { Schema } from "effect"
-import { IP_ADDRESS, IPV4_RANGE, IPV6_RANGE, rangeProblem } from "./addresses.ts"
+import { IP_ADDRESS, IPV4_RANGE, IPV6_RANGE, isIpAddress, rangeProblem } from "./addresses.ts"
 import { MAX_RAW_PORTS, MAX_SLOTS } from "./ports.ts"
 import { isTimeZone, prefixProblem, STORAGE_PREFIX, STORE_URL, storeUrlProblem, utf8Length } from "./texts.ts"
 
@@ -32,7 +32,12 @@ const socketPath = absolutePath.check(
   })
 )
 
-const ipAddress = Schema.String.check(Schema.isPattern(IP_ADDRESS, { expected: "an IP address" }))
+const ipAddress = Schema.String.check(
+  Schema.makeFilter(isIpAddress, {
+    expected: "an IP address",
+    toJsonSchema: () => ({ pattern: IP_ADDRESS.source })
+  })
+)
 
 const storeUrl = Schema.String.check(
   Schema.makeFilter(storeUrlProblem, {

@@ -1,5 +1,6 @@
 /** From the bytes of `desired.json` to a document that the host can act on, or to everything that is wrong with it. */
 import { Result, Schema } from "effect"
+import * as SchemaJITCompiler from "effect/schema/SchemaJITCompiler"
 import { sameJson } from "./difference.ts"
 import { positionsOf, readJson } from "./json-reader.ts"
 import { type Disclosure, fieldName, type Path, type Problem, problemsOf } from "./problems.ts"
@@ -86,6 +87,10 @@ const partDecoder = (schema: Schema.Decoder<unknown>, id: string): PartDecoder =
   all: Schema.decodeUnknownResult(schema, { errors: "all" }),
   id
 })
+
+// A document may have thousands of each; what is decoded once is sooner decoded than compiled.
+for (const part of [DesiredVolume, DesiredInstance, DesiredCheckpoint, DesiredExport])
+  SchemaJITCompiler.enable(part.ast)
 
 const parts = {
   volumes: partDecoder(DesiredVolume, "volumeId"),

@@ -7,6 +7,7 @@ import {
   IPV4_RANGE,
   IPV6_ADDRESS,
   IPV6_RANGE,
+  isIpAddress,
   rangeProblem
 } from "../../../src/config/addresses.ts"
 
@@ -33,6 +34,7 @@ describe("IP addresses and ranges", () => {
         assert.strictEqual(IPV4_ADDRESS.test(text), isIPv4(text), text)
         // An address with a zone names an interface of one machine, which no range does.
         assert.strictEqual(IPV6_ADDRESS.test(text), isIPv6(text) && !text.includes("%"), text)
+        assert.strictEqual(isIpAddress(text), IP_ADDRESS.test(text), text)
         assert.strictEqual(IP_ADDRESS.test(text), IPV4_ADDRESS.test(text) || IPV6_ADDRESS.test(text))
       }),
       { numRuns: 5000 }
