@@ -60,8 +60,8 @@ export const layerTapNetwork = (
       /** Packets stop before the tap goes, and what was open is forgotten last, so that nothing opens it again. */
       const takeDown = (slot: number) =>
         Effect.sync(() => keeper.forget(slot)).pipe(
-          // The tap goes in any case; rules that cannot be loaded let nothing boot until they can.
-          Effect.andThen(Effect.ignore(keeper.ensure, { log: "Warn" })),
+          // The tap goes in any case: the keeper says that it cannot load the rules, and goes on trying.
+          Effect.andThen(Effect.ignore(keeper.ensure)),
           Effect.andThen(deleteTap(slot)),
           Effect.andThen(cutAll(slot))
         )
