@@ -2,10 +2,10 @@
 /**
  * The Debian packages that the project needs, each with its reason: what the set-up installs. `command` shows
  * that a package is there where dpkg is not; `for` says who needs it: a host (`run`), what is compiled and built
- * here (`build`), `check`, `test`, `bench`.
+ * here (`build`), `check`, `test`, `bench`. With `unless` it is not needed where that command is, from wherever.
  *
  * @typedef {"run" | "build" | "check" | "test" | "bench"} Purpose
- * @typedef {{ name: string, command: string, for: Purpose, why: string }} DebianPackage
+ * @typedef {{ name: string, command: string, for: Purpose, why: string, unless?: string }} DebianPackage
  */
 
 /** @type {ReadonlyArray<DebianPackage>} */
@@ -49,6 +49,13 @@ export const packages = [
   { name: "libnss-wrapper", command: "dropbear", for: "test", why: "gives that server a user of the test's" },
   { name: "apache2-utils", command: "ab", for: "test", why: "speaks HTTP/1.0 to the proxy, many at a time" },
   { name: "strace", command: "strace", for: "test", why: "shows that data is on the disk before it counts" },
+  {
+    name: "golang-go",
+    command: "go",
+    unless: "go",
+    for: "test",
+    why: "makes the S3 server that stores are tried with"
+  },
   { name: "procps", command: "ps", for: "test", why: "tells a process's session" },
   { name: "nix-bin", command: "nix-instantiate", for: "test", why: "checks the syntax of flake.nix" },
   { name: "prometheus", command: "promtool", for: "test", why: "reads the metrics page as Prometheus does" },

@@ -85,7 +85,8 @@ const aptKnows = (names) =>
 
 /** @param {ReadonlyArray<import("./packages.mjs").Purpose>} purposes */
 const ensurePackages = (purposes) => {
-  const missing = missingPackages(packages.filter((p) => purposes.includes(p.for)))
+  const wanted = packages.filter((p) => purposes.includes(p.for))
+  const missing = missingPackages(wanted.filter((p) => p.unless === undefined || !onPath(p.unless)))
   if (missing.length === 0) return
   const names = missing.map((p) => p.name)
   say(names.length === 1 ? "a Debian package is missing:" : "Debian packages are missing:")
@@ -203,4 +204,6 @@ if (process.env.NIBRUNNER_SETUP_LOCKED !== "1") {
 ensurePackages(purposes)
 if (purposes.includes("build")) ensureLists()
 ensureDependencies()
+// In a process of its own: it may take minutes, and a task that needs none never loads it.
+if (flags.includes("--s3")) run(process.execPath, [join(root, "scripts/s3-server.mjs")])
 if (flags.includes("--image")) run(projectNode, [join(root, "guest/image/build.ts")])
