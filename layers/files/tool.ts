@@ -12,12 +12,18 @@ export class ToolFailed extends Schema.TaggedError<ToolFailed>()("ToolFailed", {
   }
 }
 
-/** A tool that says nothing for so long is ended. */
+/** A tool that takes longer is ended. */
 const LIMIT = "120 seconds"
 /** Of what a tool says, only so much of the end is kept. Characters. */
 const KEPT = 4096
 
-const packages: Readonly<Record<string, string>> = { mke2fs: "e2fsprogs", mksquashfs: "squashfs-tools" }
+const packages: Readonly<Record<string, string>> = {
+  debugfs: "e2fsprogs",
+  fakeroot: "fakeroot",
+  mke2fs: "e2fsprogs",
+  mknod: "coreutils",
+  mksquashfs: "squashfs-tools"
+}
 
 /** The last line that is not empty, at most 200 characters of it. */
 const lastLine = (text: string): string =>
@@ -27,10 +33,18 @@ const lastLine = (text: string): string =>
     .findLast((line) => line !== "")
     ?.slice(0, 200) ?? "it said nothing"
 
+export interface ToolOptions {
+  /** How long it may take; 120 seconds where nothing is said. */
+  readonly limit?: `${number} ${"seconds" | "minutes"}`
+  /** For a tool that goes on after an error: what of its standard error is one, whatever its exit code. */
+  readonly isError?: (line: string) => boolean
+}
+
 /** Runs a tool to its end; interrupted, it is killed. Its standard output is thrown away. */
 export const runTool = (
   tool: string,
-  args: ReadonlyArray<string>
+  args: ReadonlyArray<string>,
+  { limit = LIMIT, isError }: ToolOptions = {}
 ): Effect.Effect<void, ToolFailed, ChildProcessSpawner.ChildProcessSpawner> =>
   Effect.gen(function* () {
     const spawner = yield* ChildProcessSpawner.ChildProcessSpawner
@@ -54,6 +68,8 @@ export const runTool = (
     if (code !== 0) {
       return yield* new ToolFailed({ tool, reason: `failed (exit code ${code}): ${lastLine(said)}` })
     }
+    const error = isError === undefined ? undefined : said.split("\n").find(isError)
+    if (error !== undefined) return yield* new ToolFailed({ tool, reason: `failed: ${error.slice(0, 200)}` })
   }).pipe(
     Effect.scoped,
     Effect.catchTag("PlatformError", (error) =>
@@ -68,8 +84,8 @@ export const runTool = (
       )
     ),
     Effect.timeoutOrElse({
-      duration: LIMIT,
+      duration: limit,
       orElse: () =>
-        Effect.fail(new ToolFailed({ tool, reason: `did not end within ${LIMIT} and was stopped` }))
+        Effect.fail(new ToolFailed({ tool, reason: `did not end within ${limit} and was stopped` }))
     })
   )

@@ -17,7 +17,7 @@ import {
   syncDirectory
 } from "../files/durable.ts"
 import { ifPresent, onFile } from "../files/problem.ts"
-import { runTool } from "../files/tool.ts"
+import { formatExt4 } from "./ext4.ts"
 
 const HALF_MADE = ".making-"
 const SUFFIX = ".img"
@@ -49,8 +49,7 @@ export const layerLocalFileVolumes = (options: LocalFileVolumesOptions) =>
         const flags = constants.O_RDWR | constants.O_CREAT | constants.O_EXCL
         return Effect.gen(function* () {
           const file = yield* openFile(temporary, flags)
-          yield* onFile(fileOf(spec.volumeId), () => file.truncate(spec.sizeBytes))
-          yield* format(temporary)
+          yield* format(temporary, spec)
           yield* onFile(fileOf(spec.volumeId), () => file.sync())
           // A link, where a rename would replace: a volume that is there is never lost to a second call.
           yield* ifAbsent(onFile(fileOf(spec.volumeId), () => fs.link(temporary, fileOf(spec.volumeId))))
@@ -62,8 +61,8 @@ export const layerLocalFileVolumes = (options: LocalFileVolumesOptions) =>
         )
       }
 
-      const format = (file: string) =>
-        runTool("mke2fs", [...FORMAT, file]).pipe(
+      const format = (path: string, { sizeBytes }: VolumeSpec) =>
+        formatExt4({ path, sizeBytes }).pipe(
           Effect.provideService(ChildProcessSpawner.ChildProcessSpawner, spawner)
         )
 
@@ -158,13 +157,3 @@ const ifAbsent = <A, E extends { readonly code: string }, R>(effect: Effect.Effe
     (problem) => problem.code === "EEXIST",
     () => Effect.void
   )
-
-/**
- * 4 KiB blocks whatever the size, since a volume may grow; all blocks for the app; a UUID of its own. The file
- * is a hole, so inode tables and journal are zero already: with `assume_storage_prezeroed` they are neither
- * written now nor by the guest's kernel later, and the file stays sparse.
- */
-const FORMAT = [
-  ...["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-U", "random"],
-  ...["-E", "root_owner=0:0,nodiscard,assume_storage_prezeroed=1"]
-]
