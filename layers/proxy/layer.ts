@@ -5,7 +5,7 @@
 import { Effect, FiberSet, Layer, Schedule, Semaphore } from "effect"
 import { Proxy, ProxyError, type UnavailableTarget } from "../../src/services/Proxy.ts"
 import { fileLimit } from "./file-limit.ts"
-import { defaultTimeouts, MAX_CALLERS, type Timeouts } from "./http/limits.ts"
+import { defaultTimeouts, MAX_CALLERS, MAX_SECURE_CALLERS, type Timeouts } from "./http/limits.ts"
 import { close, listen } from "./http/listen.ts"
 import { OwnPorts } from "./http/own-ports.ts"
 import type { Concurrency } from "./http/routes.ts"
@@ -29,7 +29,7 @@ export interface ProxyOptions {
   readonly concurrency?: Concurrency | undefined
   /** Where raw ports listen. Without it there are none, whatever a route says. */
   readonly raw?: { readonly address: string } | undefined
-  /** The most connections of callers. Without it what `MAX_CALLERS` says. */
+  /** The most connections of callers. Without it what `MAX_CALLERS` and `MAX_SECURE_CALLERS` say. */
   readonly callers?: number | undefined
   /** Without it what `MAX_TCP_SESSIONS_OF_HOST` says, and for one app a quarter of that. */
   readonly rawLimits?: RawLimits | undefined
@@ -77,7 +77,8 @@ const make = Effect.fnUntraced(function* (options: ProxyOptions) {
   }
   const timeouts = { ...defaultTimeouts, ...options.timeouts }
   const runWake = yield* makeRunWake
-  const callers = options.callers ?? Math.min(MAX_CALLERS, Math.floor(fileLimit() / 4))
+  const most = options.tls === undefined ? MAX_CALLERS : MAX_SECURE_CALLERS
+  const callers = options.callers ?? Math.min(most, Math.floor(fileLimit() / 4))
   const server = yield* Effect.acquireRelease(
     Effect.sync(
       () =>
