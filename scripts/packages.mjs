@@ -31,11 +31,16 @@ export const packages = [
     why: "the sanitizers' run-time library"
   },
   { name: "cpio", command: "cpio", for: "test", why: "reads back the initramfs that is packed here" },
-  { name: "curl", command: "curl", for: "test", why: "a client of the proxy that is not ours" },
+  {
+    name: "curl",
+    command: "curl",
+    for: "bench",
+    why: "a client of the proxy and of S3 that is not ours, in tests too"
+  },
   {
     name: "openssl",
     command: "openssl",
-    for: "test",
+    for: "bench",
     why: "makes certificates, and speaks TLS to the proxy"
   },
   { name: "bind9-dnsutils", command: "dig", for: "test", why: "speaks UDP and TCP through a raw port" },
@@ -53,8 +58,8 @@ export const packages = [
     name: "golang-go",
     command: "go",
     unless: "go",
-    for: "test",
-    why: "makes the S3 server that stores are tried with"
+    for: "bench",
+    why: "makes the S3 server that stores are tried with, in tests too"
   },
   { name: "procps", command: "ps", for: "test", why: "tells a process's session" },
   { name: "nix-bin", command: "nix-instantiate", for: "test", why: "checks the syntax of flake.nix" },

@@ -72,8 +72,8 @@ const newerGo = (old) => {
 if (!existsSync(s3Server)) {
   process.stderr.write(`setup: making ${MODULE} ${VERSION}, the S3 server of the tests (some minutes)\n`)
   mkdirSync(tools, { recursive: true })
-  const found = ["go", "/usr/local/go/bin/go"].find((go) => spawnSync(go, ["version"]).status === 0)
-  if (found === undefined) stop("there is no Go (Debian package golang-go)")
+  const found = "go"
+  if (spawnSync(found, ["version"]).status !== 0) stop("there is no Go (Debian package golang-go)")
   const go = isNewEnough(found) ? found : newerGo(found)
   const half = join(tools, "half-made")
   rmSync(half, { recursive: true, force: true })
