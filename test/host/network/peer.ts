@@ -1,5 +1,6 @@
 /** Another machine, behind an interface of the tests' own. */
 import { execFileSync } from "node:child_process"
+import { connect } from "node:net"
 import { join } from "node:path"
 import { Deferred, Effect, Queue, type Scope } from "effect"
 import { lineChild } from "./child.ts"
@@ -120,3 +121,14 @@ export const makePeer: Effect.Effect<Peer, never, Scope.Scope> = Effect.gen(func
       })
   }
 })
+
+/** Whether the host itself connects. */
+export const connects = (host: string, port: number): Effect.Effect<string> =>
+  Effect.callback((resume) => {
+    const socket = connect({ host, port })
+    socket.once("connect", () => {
+      socket.destroy()
+      resume(Effect.succeed("connected"))
+    })
+    socket.once("error", (error) => resume(Effect.succeed(error.message)))
+  })

@@ -1,0 +1,78 @@
+/** Real microVMs behind taps, with the test program in them. */
+import { execFileSync } from "node:child_process"
+import { copyFileSync, existsSync, mkdirSync } from "node:fs"
+import * as http from "node:http"
+import { join } from "node:path"
+import { Effect, Layer } from "effect"
+import { Guest } from "../../../src/services/Guest.ts"
+import { Hypervisor } from "../../../src/services/Hypervisor.ts"
+import type { Network } from "../../../src/services/Network.ts"
+import { bootSpec } from "../../support/boot-spec.ts"
+import { volumeFile } from "../../support/volume-file.ts"
+import { buildTenant } from "../../tenant/build.ts"
+import { machineSpec, PATIENCE_MS, qemu } from "../qemu.ts"
+
+/** An image with the test program at `/app/server`. */
+const tenantImage = Effect.fnUntraced(function* (directory: string) {
+  const image = join(directory, "tenant.squashfs")
+  if (existsSync(image)) return image
+  const root = join(directory, "tenant")
+  mkdirSync(join(root, "app"), { recursive: true })
+  copyFileSync(yield* buildTenant, join(root, "app/server"))
+  execFileSync("mksquashfs", [root, image, "-quiet", "-no-progress"], { stdio: "ignore" })
+  return image
+})
+
+const HTTP_PORT = 3000
+
+/** What the guest answers to one request, from the host. */
+export const ask = (address: string, path: string) =>
+  Effect.callback<string, Error>((resume) => {
+    const request = http.get({ host: address, port: HTTP_PORT, path, agent: false }, (response) => {
+      let body = ""
+      response.setEncoding("utf8")
+      response.on("data", (piece: string) => {
+        body += piece
+      })
+      response.on("end", () => resume(Effect.succeed(body)))
+    })
+    request.on("error", (error) => resume(Effect.fail(error)))
+    return Effect.sync(() => request.destroy())
+  })
+
+/** What runs the microVMs of one directory. */
+export const hypervisorIn = (directory: string) =>
+  Effect.flatMap(Layer.build(qemu(directory)), (context) => Effect.provide(Hypervisor, context))
+
+/** Boots the test program in a slot; ended with the scope. Succeeds once it answers. */
+export const bootTenant = Effect.fnUntraced(function* (
+  directory: string,
+  hypervisor: Hypervisor["Service"],
+  network: Network["Service"],
+  appId: string,
+  slot: number,
+  args: ReadonlyArray<string> = []
+) {
+  const link = yield* network.attach(slot, [HTTP_PORT])
+  const spec = {
+    ...(yield* machineSpec(directory, appId, slot)),
+    layers: [yield* tenantImage(directory)],
+    link
+  }
+  execFileSync("mke2fs", ["-q", "-F", "-t", "ext4", volumeFile(spec.volume)])
+  const machine = yield* Effect.acquireRelease(hypervisor.boot(spec), ({ record }) =>
+    Effect.ignore(hypervisor.kill(record))
+  )
+  const session = yield* Guest.use((guest) => guest.connect(machine, PATIENCE_MS))
+  yield* session.handOver(
+    bootSpec({
+      network: { address: link.guestAddress, prefixLength: link.prefixLength, gateway: link.hostAddress },
+      layerCount: 1,
+      program: "/app/server",
+      args
+    })
+  )
+  while ((yield* session.probe(HTTP_PORT, 5_000)) !== "accepted") yield* Effect.sleep(50)
+  const { host } = network.reach(slot, HTTP_PORT)
+  return { machine, link, ask: (path: string) => ask(host, path) }
+})
