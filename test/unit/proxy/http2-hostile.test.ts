@@ -17,12 +17,14 @@ import {
   GOAWAY,
   HEADERS,
   PING,
+  PRIORITY,
   pseudo,
   RST_STREAM,
   rawSession,
   resetOf,
   SETTINGS,
-  session
+  session,
+  WINDOW_UPDATE
 } from "./h2-harness.ts"
 import { eventually, openRequests, type Talk } from "./harness.ts"
 import { logged, secureProxy } from "./tls-harness.ts"
@@ -224,6 +226,61 @@ describe("a flood over HTTP/2", () => {
       yield* goneWith(talk)
       yield* eventually(openRequests(proxy), (open) => open === 0)
       assert.isBelow((yield* proxy.traffic).outcomes.unreachable, 1)
+    })
+  )
+
+  // the server resets these streams itself, so that no count of the caller's resets sees them
+  for (const [what, rest] of [
+    [
+      "bodies that are shorter than they say",
+      (stream: number) => frame(DATA, END_STREAM, stream, Buffer.from("a"))
+    ],
+    [
+      "windows that are opened by nothing",
+      (stream: number) => frame(WINDOW_UPDATE, 0, stream, Buffer.alloc(4))
+    ],
+    [
+      "windows that are opened too far",
+      (stream: number) => frame(WINDOW_UPDATE, 0, stream, Buffer.from([0x7f, 0xff, 0xff, 0xff]))
+    ],
+    ["priorities of a wrong length", (stream: number) => frame(PRIORITY, 0, stream, Buffer.alloc(3))],
+    [
+      "data behind the end",
+      (stream: number) => Buffer.concat([frame(DATA, END_STREAM, stream), frame(DATA, 0, stream)])
+    ]
+  ] as const) {
+    it.live(`of ${what} ends the connection, and leaves nothing open`, () =>
+      Effect.gen(function* () {
+        const { app, port, proxy } = yield* secureProxy()
+        const talk = yield* rawSession(port)
+        const fields: Fields = [...pseudo("POST"), ["content-length", "5"]]
+        for (let stream = 1; stream < 10_000; stream += 2) {
+          talk.write(Buffer.concat([headers(stream, fields, 0), rest(stream)]))
+        }
+        yield* goneWith(talk)
+        yield* eventually(openRequests(proxy), (open) => open === 0)
+        assert.isBelow(app.connections.length, 2_000)
+      })
+    )
+  }
+
+  it.live("of WebSockets that end before they are open ends the connection, and leaves nothing open", () =>
+    Effect.gen(function* () {
+      const { app, port, proxy } = yield* secureProxy()
+      const talk = yield* rawSession(port)
+      const opening: Fields = [
+        [":method", "CONNECT"],
+        [":protocol", "websocket"],
+        [":scheme", "https"],
+        [":authority", "app.test"],
+        [":path", "/"]
+      ]
+      for (let stream = 1; stream < 4_000; stream += 2) {
+        talk.write(Buffer.concat([headers(stream, opening, 0), frame(DATA, END_STREAM, stream)]))
+      }
+      yield* goneWith(talk)
+      yield* eventually(openRequests(proxy), (open) => open === 0)
+      assert.isBelow(app.connections.length, 1_000)
     })
   )
 
