@@ -11,12 +11,13 @@ const PORT = Number(port)
 
 interface Command {
   readonly id: number
-  readonly op: "connect" | "ask" | "close" | "datagram" | "heard"
+  readonly op: "connect" | "ask" | "close" | "datagram" | "heard" | "pump"
   readonly name: string
   readonly host: string
   readonly port: number
   readonly text: string
   readonly waitMs: number
+  readonly bytes: number
 }
 
 const say = (message: unknown) => process.stdout.write(`${JSON.stringify(message)}\n`)
@@ -88,6 +89,32 @@ const commands: Record<Command["op"], (command: Command) => void> = {
       answer({ text: bytes.toString(), from: `${from.address}:${from.port}` })
     )
     socket.send(text, port, host)
+  },
+  // Sends so many bytes to an echo and takes them back: the milliseconds from the first to the last.
+  pump: ({ id, host, port, bytes, waitMs }) => {
+    const answer = once(id, waitMs)
+    const piece = Buffer.alloc(65_536, "x")
+    const socket = connect({ host, port })
+    socket.on("error", (error: NodeJS.ErrnoException) => answer({ error: error.code ?? error.message }))
+    socket.on("connect", () => {
+      const began = performance.now()
+      let back = 0
+      let sent = 0
+      const send = () => {
+        while (sent < bytes && socket.write(piece)) sent += piece.length
+      }
+      socket.on("drain", () => {
+        sent += piece.length
+        send()
+      })
+      socket.on("data", ({ length }) => {
+        back += length
+        if (back < bytes) return
+        answer({ text: String(performance.now() - began) })
+        socket.destroy()
+      })
+      send()
+    })
   },
   heard: ({ id }) => say({ id, text: heard.join("\n") })
 }

@@ -34,11 +34,12 @@ interface Options {
   readonly port?: number
   readonly text?: string
   readonly waitMs?: number
+  readonly bytes?: number
 }
 
 export interface Peer {
   readonly tell: (
-    op: "connect" | "ask" | "close" | "datagram" | "heard",
+    op: "connect" | "ask" | "close" | "datagram" | "heard" | "pump",
     options: Options
   ) => Effect.Effect<Told>
 }
