@@ -12,7 +12,7 @@ import { freePort } from "../scripts/local/host.ts"
 import { attempt, Problem } from "../scripts/local/problem.ts"
 import { makeCertificate } from "../test/unit/proxy/certificates.ts"
 import { answering, type Certificate, forwarding, startNginx } from "./proxy/nginx.ts"
-import { h2load, wrk } from "./proxy/wrk.ts"
+import { h2load, type Rates, wrk } from "./proxy/wrk.ts"
 import { type Bench, median } from "./support/bench.ts"
 
 const ROUNDS = 7
@@ -117,35 +117,41 @@ const setUp = Effect.gen(function* () {
   return stage
 })
 
-/** What one round measures of one proxy. */
-const measure = (stage: Stage, doors: Doors) =>
-  Effect.gen(function* () {
-    const small = yield* wrk({
-      url: `${doors.plain}/`,
-      connections: CONNECTIONS,
-      seconds: ROUND_SECONDS
-    })
-    const download = yield* wrk({
-      url: `${doors.plain}/large`,
-      connections: BULK_CONNECTIONS,
-      seconds: BULK_SECONDS
-    })
-    const upload = yield* wrk({
-      url: doors.upload,
+/** The loads of a round, each for either proxy. */
+const loads = ({ folder }: Stage) => ({
+  small: ({ plain }: Doors) => wrk({ url: `${plain}/`, connections: CONNECTIONS, seconds: ROUND_SECONDS }),
+  download: ({ plain }: Doors) =>
+    wrk({ url: `${plain}/large`, connections: BULK_CONNECTIONS, seconds: BULK_SECONDS }),
+  upload: ({ upload: url }: Doors) =>
+    wrk({
+      url,
       connections: BULK_CONNECTIONS,
       seconds: BULK_SECONDS,
-      upload: { bytes: BULK_BYTES, script: join(stage.folder, "upload.lua") }
+      upload: { bytes: BULK_BYTES, script: join(folder, "upload.lua") }
     })
-    const gigabytes = (rate: number) => (rate * BULK_BYTES) / 1e9
-    return {
-      rps: small.requestsPerSecond,
-      p99: small.p99,
-      download: gigabytes(download.requestsPerSecond),
-      upload: gigabytes(upload.requestsPerSecond)
-    }
+})
+
+/** What one round measures of both, `first` first: each load of one next to the same of the other. */
+const measure = (stage: Stage, first: Doors, second: Doors) =>
+  Effect.gen(function* () {
+    const { small, download, upload } = loads(stage)
+    const inTurn = (load: typeof small) => Effect.all([load(first), load(second)])
+    const [smalls, downloads, uploads] = [
+      yield* inTurn(small),
+      yield* inTurn(download),
+      yield* inTurn(upload)
+    ]
+    const gigabytes = (rates: Rates) => (rates.requestsPerSecond * BULK_BYTES) / 1e9
+    const figures = (at: 0 | 1) => ({
+      rps: smalls[at].requestsPerSecond,
+      p99: smalls[at].p99,
+      download: gigabytes(downloads[at]),
+      upload: gigabytes(uploads[at])
+    })
+    return [figures(0), figures(1)] as const
   })
 
-type Figures = Effect.Success<ReturnType<typeof measure>>
+type Figures = Effect.Success<ReturnType<typeof measure>>[0]
 
 const shown = ({ rps, p99, download, upload }: Figures) =>
   `${rps.toFixed(0)} requests/s, p99 ${p99.toFixed(2)} ms, down ${download.toFixed(2)} GB/s, up ${upload.toFixed(2)} GB/s`
@@ -205,8 +211,9 @@ export const bench: Bench = {
       }
       for (let round = 1; round <= ROUNDS; round++) {
         const theirsFirst = round % 2 === 1
-        const first = yield* measure(stage, theirsFirst ? stage.nginx : stage.ours)
-        const second = yield* measure(stage, theirsFirst ? stage.ours : stage.nginx)
+        const [first, second] = yield* theirsFirst
+          ? measure(stage, stage.nginx, stage.ours)
+          : measure(stage, stage.ours, stage.nginx)
         const [theirs, ours] = theirsFirst ? [first, second] : [second, first]
         for (const figure of ["rps", "p99", "download", "upload"] as const) {
           ratios[figure].push(ours[figure] / theirs[figure])

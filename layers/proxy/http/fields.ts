@@ -16,6 +16,12 @@ export const HOP_BY_HOP = 10
 /** Named by a Connection field, and so meant for this hop only. */
 export const NOMINATED = 11
 
+/**
+ * One of the others with `_` for `-`. It is none of them here, but in the environment of a CGI, WSGI or PHP program both
+ * have one name, so that it would pass there for what this proxy says, or takes care of.
+ */
+export const LOOKALIKE = 12
+
 interface Known {
   readonly name: Uint8Array
   readonly id: number
@@ -39,6 +45,9 @@ const known: ReadonlyArray<readonly [name: string, id: number]> = [
   ["trailer", HOP_BY_HOP]
 ]
 
+const DASH = 0x2d
+const UNDERSCORE = 0x5f
+
 const byLength: Array<ReadonlyArray<Known> | undefined> = []
 for (const [name, id] of known) {
   byLength[name.length] = [...(byLength[name.length] ?? []), { name: ascii(name), id }]
@@ -54,7 +63,19 @@ export const fieldId = (bytes: Uint8Array, start: number, end: number): number =
   for (const candidate of candidates) {
     if (spells(bytes, start, candidate.name)) return candidate.id
   }
+  for (const { name } of candidates) {
+    if (resembles(bytes, start, name)) return LOOKALIKE
+  }
   return OTHER
+}
+
+/** Whether the bytes spell `lower` with some of its dashes as underscores. */
+const resembles = (bytes: Uint8Array, start: number, lower: Uint8Array): boolean => {
+  for (let i = 0; i < lower.length; i++) {
+    const byte = bytes[start + i] as number
+    if ((byte | 0x20) !== lower[i] && !(byte === UNDERSCORE && lower[i] === DASH)) return false
+  }
+  return true
 }
 
 /**

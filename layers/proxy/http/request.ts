@@ -11,6 +11,7 @@ import {
   FORWARDED_PROTO,
   HOP_BY_HOP,
   HOST_FIELD,
+  LOOKALIKE,
   NOMINATED,
   OTHER,
   TRANSFER_ENCODING,
@@ -137,7 +138,13 @@ export class RequestHead {
   #isDropped(id: number): boolean {
     if (id === EXPECT) return this.http10
     if (id === UPGRADE) return !this.upgrade
-    return id === CONNECTION || id === TRANSFER_ENCODING || id === HOP_BY_HOP || id === NOMINATED
+    return (
+      id === CONNECTION ||
+      id === TRANSFER_ENCODING ||
+      id === HOP_BY_HOP ||
+      id === NOMINATED ||
+      id === LOOKALIKE
+    )
   }
 
   #readMethod(reader: HeadReader, bytes: Buffer, base: number): boolean {

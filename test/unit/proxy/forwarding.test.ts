@@ -78,6 +78,21 @@ describe("a request on its way to the app", () => {
     })
   )
 
+  it.live("loses what passes for a field that matters in programs which read an underscore as a dash", () =>
+    Effect.gen(function* () {
+      const { head } = yield* forwarded(
+        "GET / HTTP/1.1\r\nX_Forwarded_For: 1.1.1.1\r\nX-Forwarded_Proto: https\r\nHost: app.test\r\nContent_Length: 5\r\ntransfer_encoding: chunked\r\nX_Own: kept\r\n\r\n"
+      )
+      assert.deepStrictEqual(fieldsOf(head), [
+        "Host: app.test",
+        "X_Own: kept",
+        "x-forwarded-for: 127.0.0.1",
+        "x-forwarded-proto: http",
+        "x-forwarded-host: app.test"
+      ])
+    })
+  )
+
   it.live("does not lose its host or its length, whatever Connection names", () =>
     Effect.gen(function* () {
       const { head } = yield* forwarded(
