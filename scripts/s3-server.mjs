@@ -10,21 +10,14 @@
 import { spawnSync } from "node:child_process"
 import { chmodSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync } from "node:fs"
 import { join } from "node:path"
-import { fileURLToPath } from "node:url"
-
-const root = fileURLToPath(new URL("..", import.meta.url))
-const tools = join(root, ".nibrunner/tools")
+import { s3Server, tools, VERSION } from "./s3-server-path.mjs"
 
 const MODULE = "github.com/versity/versitygw"
-const VERSION = "v1.8.0"
 /** Of the module's contents, as Go computes it. */
 const SUM = "h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc="
 /** What the module asks for. */
 const GO_MINOR = 25
 const NEWER_GO = "v0.0.1-go1.26.8.linux-amd64"
-
-/** Where the server is. */
-export const s3Server = join(tools, `versitygw-${VERSION}`)
 
 /** @param {string} text @returns {never} */
 const stop = (text) => {

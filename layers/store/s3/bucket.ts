@@ -1,7 +1,7 @@
 /** A bucket, asked through AWS's client: what its promises fail with in sentences, and what passes tried again. */
 import { Effect, Redacted, Schedule, type Scope } from "effect"
-import type { StoreOperation } from "../../../src/services/store-errors.ts"
-import { type NotThere, type Request, type S3Problem, s3Problem } from "./problem.ts"
+import { type StoreOperation, StoreUnusable } from "../../../src/services/store-errors.ts"
+import { type Request, type S3Problem, s3Problem } from "./problem.ts"
 import type * as Sdk from "./sdk.ts"
 import type { S3Settings } from "./settings.ts"
 
@@ -15,6 +15,8 @@ export interface Bucket {
   readonly sdk: typeof Sdk
   /** What every command about an object is given. */
   readonly at: (objectKey: string) => { readonly Bucket: string; readonly Key: string }
+  /** The checksum that uploads in parts are begun with, unless `AWS_REQUEST_CHECKSUM_CALCULATION` says when_required. */
+  readonly checksum: Effect.Effect<{ readonly ChecksumAlgorithm?: "CRC32" }>
   /** Sends once; interrupted, the request is ended. */
   readonly send: <A>(
     request: Request,
@@ -25,6 +27,19 @@ export interface Bucket {
     effect: Effect.Effect<A, E, R>
   ) => Effect.Effect<A, E, R>
   readonly request: (operation: StoreOperation, objectKey: string) => Request
+}
+
+/** S3's limit. Bytes. */
+const MAX_KEY_BYTES = 1024
+
+/** Why no object can have this key. No XML can name a NUL, and stores answer as if it were their own fault. */
+export const keyProblem = ({ objectKey, operation, settings }: Request): StoreUnusable | undefined => {
+  const reason = objectKey.includes("\0")
+    ? "the key holds a NUL character"
+    : Buffer.byteLength(settings.prefix + objectKey) > MAX_KEY_BYTES
+      ? `with the prefix of the store its key is longer than S3 allows (${MAX_KEY_BYTES} bytes)`
+      : undefined
+  return reason === undefined ? undefined : new StoreUnusable({ objectKey, operation, reason })
 }
 
 /**
@@ -63,11 +78,19 @@ export const makeBucket = (settings: S3Settings): Effect.Effect<Bucket, never, S
       sdk,
       at: (objectKey) => ({ Bucket: settings.bucket, Key: settings.prefix + objectKey }),
       request: (operation, objectKey) => ({ settings, operation, objectKey }),
-      send: (request, run) =>
-        Effect.tryPromise({
+      checksum: Effect.promise(async () =>
+        (await client.config.requestChecksumCalculation()) === "WHEN_SUPPORTED"
+          ? { ChecksumAlgorithm: "CRC32" as const }
+          : {}
+      ),
+      send: (request, run) => {
+        const problem = keyProblem(request)
+        if (problem !== undefined) return Effect.fail(problem)
+        return Effect.tryPromise({
           try: (abortSignal) => run(client, { abortSignal }),
           catch: (error) => s3Problem(request, error)
-        }),
+        })
+      },
       patiently: (effect) =>
         effect.pipe(
           Effect.tapError((error) =>
@@ -77,7 +100,3 @@ export const makeBucket = (settings: S3Settings): Effect.Effect<Bucket, never, S
         )
     }
   })
-
-/** For an operation that no missing object can be an answer to. */
-export const isNotThere = (problem: { readonly _tag: string }): problem is NotThere =>
-  problem._tag === "NotThere"

@@ -68,6 +68,8 @@ const busy: ReadonlySet<string> = new Set([
   "BandwidthLimitExceeded"
 ])
 
+const absent: ReadonlySet<string> = new Set(["NoSuchKey", "NotFound", "NoSuchUpload"])
+
 const connection: Readonly<Record<string, string>> = {
   ECONNREFUSED: "it refuses connections",
   ECONNRESET: "the connection broke off",
@@ -113,10 +115,9 @@ const clipped = (text: string): string => {
 /** By its status alone, for an answer without a body that says more. */
 const codeOf = (error: unknown, status: number | undefined): string => {
   const name = textOf(error, "Code") ?? textOf(error, "code") ?? textOf(error, "name") ?? ""
-  if (name !== "" && name !== "Error" && !/^(?:Unknown|UnknownError|\d{3})$/u.test(name)) return name
+  if (name !== "" && !/^(?:Error|Unknown|UnknownError|\d{3})$/u.test(name)) return name
   if (status === 301 || status === 307) return "PermanentRedirect"
-  if (status === 403) return "AccessDenied"
-  return name
+  return status === 403 ? "AccessDenied" : ""
 }
 
 /** Puts an error of the client into a sentence. */
@@ -152,7 +153,7 @@ export const s3Problem = (request: Request, error: unknown): S3Problem => {
     const word = [status, code].filter((part) => part !== undefined && part !== "").join(" ")
     return unavailable("failing", `the store at ${endpointName(settings)} fails (${clipped(word)})`)
   }
-  if (code === "NoSuchKey" || code === "NotFound" || code === "NoSuchUpload" || status === 404) {
+  if (absent.has(code) || (status === 404 && code === "")) {
     return { _tag: "NotThere", code }
   }
   if (code === "PreconditionFailed" || status === 412) {

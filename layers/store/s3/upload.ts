@@ -4,7 +4,7 @@ import { Effect, Option, type Scope, Stream } from "effect"
 import type { ExportStoreError, PutOptions, Stored, Storing } from "../../../src/services/ExportStore.ts"
 import { StoreUnusable } from "../../../src/services/store-errors.ts"
 import { makeThrottled } from "../progress.ts"
-import type { Bucket } from "./bucket.ts"
+import { type Bucket, keyProblem } from "./bucket.ts"
 import { inParts, type Part, type PartsPlan, planParts } from "./parts.ts"
 import type { S3Problem } from "./problem.ts"
 
@@ -33,6 +33,8 @@ export const putS3Object =
     options: PutOptions = {}
   ): Effect.Effect<Stored, ExportStoreError | E, R> =>
     Effect.gen(function* () {
+      const problem = keyProblem(bucket.request("stored", objectKey))
+      if (problem !== undefined) return yield* problem
       const plan = planParts(options.expectedBytes)
       const writer = yield* makeWriter(bucket, objectKey, options)
       yield* writer.abortOthers
@@ -61,6 +63,7 @@ const makeWriter = (
     const where = at(objectKey)
     const request = bucket.request("stored", objectKey)
     const mark = randomUUID()
+    const checksum = yield* bucket.checksum
     let storedBytes = 0
     let upload: Upload | undefined
     let complete = false
@@ -105,7 +108,7 @@ const makeWriter = (
           bucket.patiently(
             bucket.send(request, (client, options) =>
               client.send(
-                new sdk.CreateMultipartUploadCommand({ ...where, Metadata: { [MARK]: mark } }),
+                new sdk.CreateMultipartUploadCommand({ ...where, ...checksum, Metadata: { [MARK]: mark } }),
                 options
               )
             )
@@ -149,6 +152,7 @@ const makeWriter = (
             client.send(
               new sdk.UploadPartCommand({
                 ...where,
+                ...checksum,
                 UploadId: id,
                 PartNumber: number,
                 Body: bytes,
