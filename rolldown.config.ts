@@ -33,16 +33,29 @@ const lazyBuiltins: Plugin = {
   }
 }
 
-/** Effect's command line makes a segmenter of Unicode text as it is loaded, which takes long; here the first text does. */
-const lateSegmenter: Plugin = {
-  name: "late-segmenter",
-  transform: (code, id) =>
-    id.endsWith("/effect/dist/cli/CliOutput.js")
-      ? `let segmenter\n${code.replace(
-          /new Intl\.Segmenter\((undefined, \{[^}]*\})\)/u,
-          "{ segment: (text) => (segmenter ??= new Intl.Segmenter($1)).segment(text) }"
-        )}`
-      : null
+/** A text with a part replaced that must be there: a newer Effect may have none of it, or need another way. */
+const replaced = (code: string, part: RegExp, by: string): string => {
+  if (!part.test(code)) throw new Error(`rolldown.config.ts: ${part} is no longer in what it speeds up`)
+  return code.replace(part, by)
+}
+
+/** What Effect does as it is loaded that takes long, and that nothing of ours needs by then. */
+const startSooner: Plugin = {
+  name: "start-sooner",
+  transform: (code, id) => {
+    // A segmenter of Unicode text; here the first text makes it.
+    if (id.endsWith("/effect/dist/cli/CliOutput.js"))
+      return `let segmenter\n${replaced(
+        code,
+        /new Intl\.Segmenter\((undefined, \{[^}]*\})\)/u,
+        "{ segment: (text) => (segmenter ??= new Intl.Segmenter($1)).segment(text) }"
+      )}`
+    // Whether a name has been minified away is asked of a stack, for which the whole bundle is cut into lines. Names
+    // are kept here.
+    if (id.endsWith("/effect/dist/Utils.js"))
+      return replaced(code, /error\.stack\?\.includes\(InternalTypeId\) === true/u, "true")
+    return null
+  }
 }
 
 /** A text that is ASCII alone is read faster: V8 holds it as it is. */
@@ -81,7 +94,7 @@ const apart: Plugin = {
 const program = {
   input: "bin/nibrunnerd.ts",
   platform: "node",
-  plugins: [apart, lazyBuiltins, lateSegmenter, ascii],
+  plugins: [apart, lazyBuiltins, startSooner, ascii],
   output: {
     file: "dist/nibrunnerd.mjs",
     format: "esm",

@@ -1,8 +1,12 @@
 /** The one place where what decides meets what does: command line in, layers wired, main run. */
+import * as NodeChildProcessSpawner from "@effect/platform-node/NodeChildProcessSpawner"
+import * as NodeFileSystem from "@effect/platform-node/NodeFileSystem"
+import * as NodePath from "@effect/platform-node/NodePath"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
-import * as NodeServices from "@effect/platform-node/NodeServices"
+import * as NodeStdio from "@effect/platform-node/NodeStdio"
 import { Cause, Effect, Exit, Layer, Logger, References, Runtime } from "effect"
 import { CliConfig, Command, GlobalFlag } from "effect/cli"
+import { layerOutputTerminal } from "../layers/terminal/output.ts"
 import packageManifest from "../package.json" with { type: "json" }
 import { saidBy } from "../src/cli/failure.ts"
 import { jsonLines, logLevel } from "../src/cli/log.ts"
@@ -35,6 +39,12 @@ const logging = Layer.unwrap(
   )
 )
 
+const platform = NodeChildProcessSpawner.layer.pipe(
+  Layer.provideMerge(
+    Layer.mergeAll(NodeFileSystem.layer, NodePath.layer, NodeStdio.layer, layerOutputTerminal)
+  )
+)
+
 /** A command that was told to end has succeeded. */
 const teardown: Runtime.Teardown = (exit, onExit) =>
   Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause)
@@ -64,6 +74,6 @@ Command.run(nibrunnerd(host), { version: packageManifest.version }).pipe(
   Effect.provide(
     CliConfig.layer({ builtIns: [GlobalFlag.Help, GlobalFlag.Version, GlobalFlag.Completions] })
   ),
-  Effect.provide(NodeServices.layer),
+  Effect.provide(platform),
   NodeRuntime.runMain({ teardown })
 )

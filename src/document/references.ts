@@ -14,8 +14,14 @@ const isKnown = (name: string): name is RuntimeReference =>
   (runtimeReferences as readonly string[]).includes(name)
 
 /** The names that a value refers to, in order, known or not. */
-export const referencesIn = (value: string): ReadonlyArray<string> =>
-  Array.from(value.matchAll(reference), (match) => match[1] ?? match[2] ?? "")
+export const referencesIn = (value: string): ReadonlyArray<string> => {
+  const names: Array<string> = []
+  // `matchAll` makes a pattern of its own for each value, which takes longer than the search.
+  reference.lastIndex = 0
+  for (let match = reference.exec(value); match !== null; match = reference.exec(value))
+    names.push(match[1] ?? match[2] ?? "")
+  return names
+}
 
 const known = runtimeReferences.map((name) => name.slice("NIBRUN_".length)).join("|")
 
