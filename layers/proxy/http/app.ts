@@ -25,6 +25,8 @@ export class App {
   pool: Pool | undefined
   /** Absent unless the target is asleep. */
   wake: Wake | undefined
+  /** Until when it may be too early for its program to listen; in ms of `performance.now`. */
+  settlesAt = 0
   /** Connections to the guest, used or not. */
   readonly links = new Set<Link>()
   removed = false

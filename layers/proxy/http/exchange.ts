@@ -78,6 +78,8 @@ export class Exchange implements Held {
   /** The body so far, so that the request can be sent again; undefined when it must not be, or not all is there. */
   #replay: Array<Buffer> | undefined = []
   #replayBytes = 0
+  /** The next attempt at an app that was just woken. */
+  #attempt: NodeJS.Timeout | undefined
   /** The body so far, while the request is held. */
   #held: Array<Buffer> | undefined
   #heldBytes = 0
@@ -269,6 +271,8 @@ export class Exchange implements Held {
       this.#caller.truncate()
     } else if (upstream.reused && !upstream.answered && !this.#retried && this.#replay !== undefined) {
       this.#retry()
+    } else if (this.#isTooEarlyFor(upstream)) {
+      this.#tryLater()
     } else {
       this.#unreachable(reason)
     }
@@ -291,8 +295,9 @@ export class Exchange implements Held {
   /** Keeps a piece of the body as long as the app might turn out to have hung up, or ended, before the request. */
   #keep(upstream: Upstream, bytes: Buffer, start: number, end: number): void {
     this.#replayBytes += end - start
-    const mayBeSentAgain = (upstream.reused && !upstream.answered) || upstream.isConnecting
-    if (mayBeSentAgain && this.#replayBytes <= MAX_REPLAY_BYTES) {
+    const mayHaveHungUp = upstream.reused && !upstream.answered && this.#replayBytes <= MAX_REPLAY_BYTES
+    // a connection that is not there yet takes no more than a piece or two
+    if (mayHaveHungUp || upstream.isConnecting) {
       this.#replay?.push(keepable(bytes, start, end))
     } else this.#replay = undefined
   }
@@ -319,6 +324,28 @@ export class Exchange implements Held {
     return upstream.flush()
   }
 
+  /** The app was just woken, and has not taken the request, or may be given it twice. */
+  #isTooEarlyFor(upstream: Upstream): boolean {
+    return (
+      performance.now() < this.#app.settlesAt &&
+      this.#replay !== undefined &&
+      !upstream.answered &&
+      (this.#idempotent || !upstream.reached)
+    )
+  }
+
+  #tryLater(): void {
+    this.#upstream = undefined
+    this.#held = this.#replay ?? []
+    this.#heldBytes = this.#replayBytes
+    this.#attempt = this.#routes.tryLater(() => {
+      const { pool, wake } = this.#app
+      if (pool !== undefined) this.wokenUp()
+      else if (wake !== undefined) this.#routes.hold(this.#app, this)
+      else this.#unreachable("the app stopped before it answered")
+    })
+  }
+
   #unreachable(reason: string): void {
     this.#routes.outcomes.unreachable++
     this.#app.unreachable++
@@ -331,6 +358,7 @@ export class Exchange implements Held {
     if (this.#settled) return
     this.#settled = true
     this.#upstream = undefined
+    clearTimeout(this.#attempt)
     if (this.#held !== undefined) {
       this.#held = undefined
       this.#routes.leave(this.#app, this)

@@ -47,6 +47,13 @@ export interface Timeouts {
   readonly keepAlive: number
   /** For a connection to an app to be accepted. */
   readonly connect: number
+  /**
+   * How long an app that has just been woken may refuse a request: its program may open its port after what says that
+   * it is ready.
+   */
+  readonly settle: number
+  /** Between two attempts in that time. */
+  readonly settleRetry: number
   /** How long an unused connection to an app is kept: less than the 5 s after which Node's servers close theirs. */
   readonly upstreamIdle: number
   /**
@@ -74,6 +81,8 @@ export const defaultTimeouts: Timeouts = {
   head: 10_000,
   keepAlive: 75_000,
   connect: 10_000,
+  settle: 5_000,
+  settleRetry: 100,
   upstreamIdle: 4_000,
   upstreamFresh: 1_000,
   linger: 5_000,

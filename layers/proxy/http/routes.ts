@@ -12,6 +12,7 @@ import {
   type UpTarget
 } from "../../../src/services/Proxy.ts"
 import { App, type Held } from "./app.ts"
+import type { Timeouts } from "./limits.ts"
 import type { Pool } from "./pool.ts"
 import { type RunWake, Wake } from "./wake.ts"
 import type { OnDefect } from "./wire.ts"
@@ -28,6 +29,7 @@ export interface RoutesOptions {
   readonly openPool: (host: string, port: number, app: App) => Pool
   readonly runWake: RunWake
   readonly onDefect: OnDefect
+  readonly timeouts: Pick<Timeouts, "settle" | "settleRetry">
   readonly concurrency?: Concurrency | undefined
 }
 
@@ -145,6 +147,17 @@ export class Routes {
     this.#ask(app, wake)
   }
 
+  /** Runs `attempt` a moment later, unless the timer is cleared. */
+  tryLater(attempt: () => void): NodeJS.Timeout {
+    return setTimeout(() => {
+      try {
+        attempt()
+      } catch (error) {
+        this.#options.onDefect(error)
+      }
+    }, this.#options.timeouts.settleRetry)
+  }
+
   /** It does not wait any more; the wake goes on. */
   leave(app: App, held: Held): void {
     app.wake?.held.delete(held)
@@ -198,6 +211,8 @@ export class Routes {
     ) {
       return
     }
+    const isWoken = before.kind === "asleep" && target.kind === "up"
+    app.settlesAt = isWoken ? performance.now() + this.#options.timeouts.settle : 0
     app.pool?.retire()
     app.pool = target.kind === "up" ? this.#options.openPool(target.host, target.port, app) : undefined
     this.#setWake(app, target)

@@ -58,6 +58,7 @@ export class ProxyServer {
       openPool: (host, port, { links }) => new Pool(host, port, context, links),
       runWake: (app, wake) => runWake(wake.effect, (target) => this.#routes.woken(app, wake, target)),
       onDefect,
+      timeouts,
       concurrency
     })
   }

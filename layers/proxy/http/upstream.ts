@@ -24,6 +24,8 @@ export class Upstream extends Wire implements Link {
   idleSince = 0
   /** It has carried a request before the present one. */
   reused = false
+  /** The app has accepted it. */
+  reached = false
   /** A byte of an answer to the present request has come. */
   answered = false
 
@@ -50,6 +52,7 @@ export class Upstream extends Wire implements Link {
     pool.links.add(this)
     this.deadline = this.sweep.after(pool.context.timeouts.connect)
     this.socket.once("connect", () => {
+      this.reached = true
       this.deadline = NEVER
     })
   }

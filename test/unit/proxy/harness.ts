@@ -117,7 +117,7 @@ export interface Upstream {
 }
 
 /** A server that does what the test does with its connections. `onConnection` sees each as it comes. */
-export const listenRaw = (onConnection?: (talk: Talk, index: number) => void) =>
+export const listenRaw = (onConnection?: (talk: Talk, index: number) => void, onPort = 0) =>
   Effect.gen(function* () {
     const connections: Array<Talk> = []
     const watchers = new Set<() => void>()
@@ -129,7 +129,7 @@ export const listenRaw = (onConnection?: (talk: Talk, index: number) => void) =>
     })
     const port = yield* Effect.acquireRelease(
       Effect.callback<number>((resume) => {
-        server.listen(0, "127.0.0.1", () => {
+        server.listen(onPort, "127.0.0.1", () => {
           const address = server.address()
           resume(Effect.succeed(typeof address === "object" && address !== null ? address.port : 0))
         })

@@ -176,12 +176,67 @@ describe("a request that finds its app asleep", () => {
 
   it.live("is answered with 502 when the app is awake but does not listen", () =>
     Effect.gen(function* () {
-      const { port, proxy, route } = yield* asleep()
+      const { port, proxy, route } = yield* asleep({ settle: 100, settleRetry: 20 })
       const wake = Effect.succeed({ kind: "up", host: "127.0.0.1", port: 1 } as const)
       yield* proxy.setRoute({ ...route, target: { kind: "asleep", wake } })
       const caller = yield* dial(port)
       caller.write(get)
       assert.match(yield* caller.rest, /^HTTP\/1\.1 502 /u)
+    })
+  )
+
+  it.live("waits a while for the program of an app that is awake to listen, whatever its method", () =>
+    Effect.gen(function* () {
+      const { port, proxy, route } = yield* asleep()
+      const later = yield* freePort
+      const wake = Effect.succeed({ kind: "up", host: "127.0.0.1", port: later } as const)
+      yield* proxy.setRoute({ ...route, target: { kind: "asleep", wake } })
+      const [reader, writer, leaver] = [yield* dial(port), yield* dial(port), yield* dial(port)]
+      reader.write(get)
+      writer.write("POST /p HTTP/1.1\r\nHost: app.test\r\nContent-Length: 200000\r\n\r\n")
+      const body = "x".repeat(100_000)
+      writer.write(body)
+      leaver.write(get)
+      yield* eventually(openRequests(proxy), (open) => open === 3)
+      yield* untilHeld(proxy, 0)
+      leaver.socket.resetAndDestroy()
+      yield* eventually(openRequests(proxy), (open) => open === 2)
+      // comes when the app is awake already
+      const third = yield* dial(port)
+      third.write(get)
+      yield* eventually(openRequests(proxy), (open) => open === 3)
+      yield* Effect.sleep(300)
+      const app = yield* listenRaw((talk) => {
+        let seen = ""
+        talk.absorb = (bytes) => {
+          seen += bytes.toString("latin1")
+          const whole = seen.startsWith("GET")
+            ? seen.endsWith("\r\n\r\n")
+            : seen.endsWith(`\r\n\r\n${body}${body}`)
+          if (whole) talk.write(ok)
+        }
+      }, later)
+      writer.write(body)
+      for (const caller of [reader, writer, third]) {
+        assert.match(yield* caller.through("ok"), /HTTP\/1\.1 200 /u)
+      }
+      assert.lengthOf(app.connections, 3)
+      yield* eventually(openRequests(proxy), (open) => open === 0)
+      assert.include((yield* proxy.traffic).apps.get(appId), { unreachable: 0, routed: 4 })
+    })
+  )
+
+  it.live("is not sent to the program of an app twice when that could do harm, however early it was", () =>
+    Effect.gen(function* () {
+      const { app, port, wake } = yield* asleep()
+      const caller = yield* dial(port)
+      caller.write("POST /p HTTP/1.1\r\nHost: app.test\r\nContent-Length: 2\r\n\r\nab")
+      yield* wake
+      const connection = yield* app.connection(0)
+      yield* connection.through("ab")
+      connection.socket.resetAndDestroy()
+      assert.match(yield* caller.head, /^HTTP\/1\.1 502 /u)
+      assert.lengthOf(app.connections, 1)
     })
   )
 
