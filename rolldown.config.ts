@@ -1,4 +1,4 @@
-import type { Plugin, RolldownOptions } from "rolldown"
+import { type Plugin, type RolldownOptions, rolldown } from "rolldown"
 
 /** Parts that take long to load, and of which most commands import functions that they never call. */
 const slowParts: ReadonlySet<string> = new Set(["node:crypto", "node:child_process"])
@@ -58,6 +58,18 @@ const startSooner: Plugin = {
   }
 }
 
+/** The program of a thread is a text in the bundle: a daemon that has run for weeks must not start a newer build's. */
+const threadAsText: Plugin = {
+  name: "thread-as-text",
+  load: async (id) => {
+    if (!id.endsWith("/layers/archive/worker-code.ts")) return null
+    const build = await rolldown({ input: id.replace(/-code\.ts$/u, ".ts"), platform: "node" })
+    const { output } = await build.generate({ format: "cjs", codeSplitting: false, minify: true })
+    await build.close()
+    return `export const workerCode = ${JSON.stringify(output[0].code)}`
+  }
+}
+
 /** A text that is ASCII alone is read faster: V8 holds it as it is. */
 const ascii: Plugin = {
   name: "ascii",
@@ -94,7 +106,7 @@ const apart: Plugin = {
 const program = {
   input: "bin/nibrunnerd.ts",
   platform: "node",
-  plugins: [apart, lazyBuiltins, startSooner, ascii],
+  plugins: [apart, threadAsText, lazyBuiltins, startSooner, ascii],
   output: {
     file: "dist/nibrunnerd.mjs",
     format: "esm",

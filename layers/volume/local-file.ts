@@ -4,7 +4,6 @@ import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
 import * as path from "node:path"
 import { Effect, Layer, Option, Schema, SubscriptionRef } from "effect"
-import { ChildProcessSpawner } from "effect/process"
 import { VolumeId } from "../../src/document/schema.ts"
 import { VolumeBackend, VolumeError, type VolumeSpec } from "../../src/services/VolumeBackend.ts"
 import { decideSize } from "../../src/volume/size.ts"
@@ -17,7 +16,7 @@ import {
   syncDirectory
 } from "../files/durable.ts"
 import { ifPresent, onFile } from "../files/problem.ts"
-import { formatExt4 } from "./ext4.ts"
+import { makeFilesystems } from "./filesystem.ts"
 
 const HALF_MADE = ".making-"
 const SUFFIX = ".img"
@@ -35,10 +34,10 @@ export const layerLocalFileVolumes = (options: LocalFileVolumesOptions) =>
   Layer.effect(
     VolumeBackend,
     Effect.gen(function* () {
-      const spawner = yield* ChildProcessSpawner.ChildProcessSpawner
       const directory = path.join(options.stateDir, "volumes")
       yield* makeDirectory(directory, 0o700)
       yield* removeLeftovers(directory, HALF_MADE)
+      const filesystems = yield* makeFilesystems(path.join(options.stateDir, "initial-contents"))
       const fileOf = (volumeId: VolumeId) => path.join(directory, volumeId + SUFFIX)
 
       const create = (spec: VolumeSpec) => {
@@ -49,7 +48,11 @@ export const layerLocalFileVolumes = (options: LocalFileVolumesOptions) =>
         const flags = constants.O_RDWR | constants.O_CREAT | constants.O_EXCL
         return Effect.gen(function* () {
           const file = yield* openFile(temporary, flags)
-          yield* format(temporary, spec)
+          yield* filesystems.make({
+            path: temporary,
+            sizeBytes: spec.sizeBytes,
+            ...(spec.contents === undefined ? {} : { contents: spec.contents })
+          })
           yield* onFile(fileOf(spec.volumeId), () => file.sync())
           // A link, where a rename would replace: a volume that is there is never lost to a second call.
           yield* ifAbsent(onFile(fileOf(spec.volumeId), () => fs.link(temporary, fileOf(spec.volumeId))))
@@ -60,11 +63,6 @@ export const layerLocalFileVolumes = (options: LocalFileVolumesOptions) =>
           Effect.onError(() => Effect.ignore(removeFile(temporary)))
         )
       }
-
-      const format = (path: string, { sizeBytes }: VolumeSpec) =>
-        formatExt4({ path, sizeBytes }).pipe(
-          Effect.provideService(ChildProcessSpawner.ChildProcessSpawner, spawner)
-        )
 
       const grow = (spec: VolumeSpec) =>
         openFile(fileOf(spec.volumeId), constants.O_RDWR | constants.O_NOFOLLOW).pipe(
