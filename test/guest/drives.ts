@@ -25,6 +25,19 @@ export const image = () => {
   }
 }
 
+/** Runs debugfs's commands on a filesystem, and gives what they print. Fails when one of them complains. */
+export const debugfs = (path: string, commands: ReadonlyArray<string>): string => {
+  const { error, stdout, stderr } = spawnSync("debugfs", ["-w", "-f", "-", path], {
+    input: `${commands.join("\n")}\n`,
+    encoding: "utf8"
+  })
+  const complaints = stderr.split("\n").filter((line) => line !== "" && !line.startsWith("debugfs "))
+  if (error !== undefined || complaints.length > 0) {
+    throw new Error(`debugfs failed: ${error?.message ?? complaints.join("; ")}`)
+  }
+  return stdout
+}
+
 /** A folder for drives; removed by `remove`. */
 export const makeWorkshop = () => {
   const folder = mkdtempSync(join(tmpdir(), "nbg-drives-"))
@@ -46,9 +59,12 @@ export const makeWorkshop = () => {
 
   return {
     folder,
-    squashfs: (files: Files): string => {
+    /** `open`: whoever runs may write in these directories. */
+    squashfs: (files: Files, options: { readonly open?: ReadonlyArray<string> } = {}): string => {
       const path = join(folder, `layer-${++made}.squashfs`)
-      run("mksquashfs", [tree(files), path, "-quiet", "-no-progress", "-all-root"])
+      const root = tree(files)
+      for (const directory of options.open ?? []) chmodSync(join(root, directory), 0o777)
+      run("mksquashfs", [root, path, "-quiet", "-no-progress", "-all-root"])
       return path
     },
     /** `dirty`: as if it had been written last by a machine that lost its power. */
@@ -58,11 +74,13 @@ export const makeWorkshop = () => {
       if (options.dirty === true) run("debugfs", ["-w", "-R", "feature needs_recovery", path])
       return path
     },
-    volume: (mib = 32): string => {
+    /** `commands` are debugfs's: what no tree can hold without being root. */
+    volume: (mib = 32, commands: ReadonlyArray<string> = []): string => {
       const path = join(folder, `volume-${++made}.ext4`)
       writeFileSync(path, "")
       truncateSync(path, mib * 1024 * 1024)
       run("mke2fs", ["-q", "-F", "-t", "ext4", path])
+      if (commands.length > 0) debugfs(path, commands)
       return path
     },
     file: (bytes: string): string => {
