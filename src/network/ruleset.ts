@@ -16,6 +16,12 @@ export const STAMP_CHAIN = "stamp"
 /** How long a connection over a forward is kept without a packet, in seconds. Source: RFC 5382, REQ-5. */
 const QUIET_CONNECTION_SECONDS = 7440
 
+/**
+ * How many flows a guest may have open that it began itself. The kernel keeps all flows of the machine in one table, which
+ * one guest could fill.
+ */
+const FLOWS_PER_GUEST = 1024
+
 /** What is counted of each slot. */
 export const COUNTERS = ["received", "sent", "arrivals"] as const
 export type CounterName = (typeof COUNTERS)[number]
@@ -104,6 +110,8 @@ export const renderRuleset = ({ stamp, slots, denied, forwardedOn }: RulesetInpu
       "type ifname . ipv4_addr",
       ...elements(addresses.map(({ slot, guest }) => `"${tapName(slot)}" . ${guest}`))
     ]),
+    // Filled by the rule that counts in it.
+    ...block("set openers", ["type ipv4_addr", "size 65536", "flags dynamic"]),
     ...block("map tcp_forwards", ["type inet_service : ipv4_addr . inet_service", ...elements(forwards)]),
     ...block("map udp_forwards", ["type inet_service : ipv4_addr . inet_service", ...elements(forwards)]),
     ...addresses.flatMap(({ slot }) =>
@@ -144,7 +152,8 @@ export const renderRuleset = ({ stamp, slots, denied, forwardedOn }: RulesetInpu
       `${toGuest} goto refuse`,
       // Guests have no IPv6.
       "meta nfproto ipv6 goto refuse",
-      "ct state invalid drop"
+      "ct state invalid drop",
+      `ct state new add @openers { ip saddr ct count over ${FLOWS_PER_GUEST} } goto refuse`
     ]),
     ...block("chain to_guest", [
       "oifname . ip daddr != @receivers goto refuse",

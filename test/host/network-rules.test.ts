@@ -1,6 +1,6 @@
 /** The rules against guests that send whatever they like: hostile frames over real taps, no microVM needed. */
 import { createSocket } from "node:dgram"
-import { writeFileSync } from "node:fs"
+import { readdirSync, readFileSync, writeFileSync } from "node:fs"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Option } from "effect"
 import { slotAddresses } from "../../src/network/addresses.ts"
@@ -49,6 +49,20 @@ const hostServer = Effect.acquireRelease(
 )
 
 const at = (slot: number) => slotAddresses(slot)
+
+/** Processes with the word on their command line, and whose children they are. */
+const processesOf = (word: string) =>
+  readdirSync("/proc")
+    .filter((name) => /^\d+$/u.test(name))
+    .flatMap((pid) => {
+      try {
+        const command = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").join(" ")
+        const parent = /\) \S (\d+) /u.exec(readFileSync(`/proc/${pid}/stat`, "utf8"))?.[1]
+        return command.includes(word) ? [{ pid: Number(pid), parent: Number(parent), command }] : []
+      } catch {
+        return [] // it ended while we looked
+      }
+    })
 
 describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
   it.live("let a guest reach the internet under the host's address, and bring it the answers", () =>
@@ -200,6 +214,31 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.live("let a guest open so many flows and no more, while others open theirs", () =>
+    Effect.gen(function* () {
+      yield* cleared
+      const peer = yield* makePeer
+      const { network } = yield* openNetwork()
+      yield* network.attach(1, [3000])
+      yield* network.attach(2, [3000])
+      const guest = yield* openTap(1)
+      const neighbour = yield* openTap(2)
+      const to = { address: INTERNET, port: PEER_PORT }
+      for (let turn = 0; turn < 1026; turn++) {
+        guest.sendDatagram(to, `flow ${turn}`, { port: 10_000 + turn })
+        // Answered one by one, so that no queue on the way overflows.
+        const got = yield* guest.get(({ kind }) => kind !== "other")
+        if (turn < 1024) assert.deepInclude(Option.getOrThrow(got), { text: `flow ${turn}` })
+        else assert.deepInclude(Option.getOrThrow(got), { kind: "unreachable", code: 13 })
+      }
+      guest.sendDatagram(to, "a flow that is open", { port: 10_000 })
+      assert.isTrue(Option.isSome(yield* guest.get(isDatagram("a flow that is open"))))
+      neighbour.sendDatagram(to, "the neighbour's")
+      assert.isTrue(Option.isSome(yield* neighbour.get(isDatagram("the neighbour's"))))
+      assert.notInclude((yield* peer.tell("heard", {})).text, "flow 1024")
+    }).pipe(Effect.scoped)
+  )
+
   it.live("keep a guest from whoever knows its address outside, while its forwards let them in", () =>
     Effect.gen(function* () {
       yield* cleared
@@ -247,6 +286,34 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
         assert.isTrue(Option.isSome(yield* guest.get(isRefusal, AT_ONCE_MS)), damage.join(" "))
       }
       assert.deepStrictEqual(server.heard, [])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("come back too when the program that hears of changes has ended", () =>
+    Effect.gen(function* () {
+      yield* cleared
+      const { network } = yield* openNetwork()
+      yield* network.attach(1, [3000])
+      const monitors = () =>
+        processesOf("monitor").filter(
+          ({ parent, command }) => parent === process.pid && command.includes("nft")
+        )
+      yield* Effect.suspend(() => (monitors().length === 1 ? Effect.void : Effect.fail("not yet"))).pipe(
+        Effect.tapError(() => Effect.sleep(20)),
+        Effect.eventually
+      )
+      for (const { pid } of monitors()) process.kill(pid, "SIGKILL")
+      nft("insert", "rule", "inet", "nibrunner", "to_host", "accept")
+      const rules = () => (rulesThere() ? nft("list", "chain", "inet", "nibrunner", "to_host") : "")
+      yield* Effect.suspend(() =>
+        rules().includes("ct direction reply") && !/\n\s*accept\n/u.test(rules())
+          ? Effect.void
+          : Effect.fail("not yet")
+      ).pipe(
+        Effect.tapError(() => Effect.sleep(50)),
+        Effect.eventually,
+        Effect.timeout("60 seconds")
+      )
     }).pipe(Effect.scoped)
   )
 })

@@ -19,8 +19,12 @@ import { allowForwarding } from "./forwarding.ts"
 
 /** How long the kernel's reports of changes have to be quiet before they are judged: a load makes many. */
 const QUIET = "200 millis"
-/** Between two attempts to load what could not be loaded, and to listen again. */
+/** Between two attempts to load what could not be loaded. */
 const AGAIN = Schedule.spaced("1 second")
+/** What `nft monitor` may take until it listens. */
+const LISTENING = "500 millis"
+/** Between two attempts to listen. */
+const LISTEN_AGAIN = Schedule.spaced("3 seconds")
 /** Between two looks at the ruleset, for a report that was lost. */
 const LOOK = "10 seconds"
 
@@ -37,6 +41,10 @@ const plus = (totals: Totals, { counter, packets, bytes }: CounterReading): Tota
   [counter]: { packets: totals[counter].packets + packets, bytes: totals[counter].bytes + bytes }
 })
 
+const same = (left: ReadonlyArray<PortForward> | undefined, right: ReadonlyArray<PortForward>): boolean =>
+  left?.length === right.length &&
+  left.every((one, at) => one.hostPort === right[at]?.hostPort && one.guestPort === right[at]?.guestPort)
+
 export type KeeperOptions = Pick<RulesetInput, "denied" | "forwardedOn">
 
 export const makeKeeper = Effect.fnUntraced(function* (options: KeeperOptions) {
@@ -51,11 +59,15 @@ export const makeKeeper = Effect.fnUntraced(function* (options: KeeperOptions) {
   const self = randomBytes(6).toString("hex")
   let loads = 0
   let stamp = ""
-  /** What is loaded, but for its stamp. */
-  let loaded: string | undefined
+  /** Counts the changes of `slots`. */
+  let changes = 0
+  /** How many of them are loaded; none before the first load. */
+  let loaded: number | undefined
   let inForce = false
   /** The ruleset was touched since the last load that is known of. */
   let touched = false
+  /** For some time nobody listened to changes. */
+  let unheard = false
   const damage = yield* Queue.sliding<string>(1)
 
   const render = (name: string) =>
@@ -93,20 +105,22 @@ export const makeKeeper = Effect.fnUntraced(function* (options: KeeperOptions) {
 
   /** Under the lock. */
   const load = Effect.gen(function* () {
-    if (inForce && loaded === render("")) return
+    if (inForce && loaded === changes) return
     // What was counted in a ruleset that is gone is gone with it.
     yield* Effect.ignore(Effect.map(counters, keepCounts))
     inForce = false
     const next = `${self}-${++loads}`
-    const [text, plain] = [render(next), render("")]
+    const [text, included] = [render(next), changes]
     stamp = next
     yield* run("nft", ["-f", "-"], text)
-    loaded = plain
+    loaded = included
     inForce = true
     yield* allowForwarding
   }).pipe(Effect.tapError(() => Queue.offer(damage, "the table nibrunner of nftables is not loaded")))
 
-  const ensure = loading.withPermits(1)(load)
+  const ensure = Effect.suspend(() =>
+    inForce && loaded === changes ? Effect.void : loading.withPermits(1)(load)
+  )
 
   const repair = (why: string) =>
     Effect.gen(function* () {
@@ -130,6 +144,14 @@ export const makeKeeper = Effect.fnUntraced(function* (options: KeeperOptions) {
     touched = !(line.includes(`${mine}${STAMP_CHAIN} `) && line.includes(`"${stamp}"`))
   }
 
+  /** What happened while nobody listened is not known. */
+  const catchUp = Effect.suspend(() => {
+    if (!unheard || loaded === undefined) return Effect.void
+    unheard = false
+    inForce = false
+    return Queue.offer(damage, "nft monitor had ended")
+  })
+
   /** Listens to the kernel's reports of changes; ends with `nft`. */
   const listen = Effect.gen(function* () {
     const monitor = yield* spawner.spawn(
@@ -140,6 +162,7 @@ export const makeKeeper = Effect.fnUntraced(function* (options: KeeperOptions) {
         forceKillAfter: "2 seconds"
       })
     )
+    yield* Effect.forkScoped(Effect.delay(catchUp, LISTENING))
     yield* monitor.stdout.pipe(
       Stream.decodeText(),
       Stream.splitLines,
@@ -173,10 +196,12 @@ export const makeKeeper = Effect.fnUntraced(function* (options: KeeperOptions) {
   yield* Effect.forkScoped(
     listen.pipe(
       Effect.ignore({ log: "Warn", message: "the changes of nftables are not heard" }),
-      // What happened while nobody listened is not known.
-      Effect.andThen(Effect.sync(() => loaded !== undefined)),
-      Effect.flatMap((any) => (any ? Queue.offer(damage, "nft monitor has ended") : Effect.void)),
-      Effect.repeat(AGAIN)
+      Effect.andThen(
+        Effect.sync(() => {
+          unheard = true
+        })
+      ),
+      Effect.repeat(LISTEN_AGAIN)
     )
   )
   yield* Effect.forkScoped(Effect.repeat(look, Schedule.spaced(LOOK)))
@@ -184,12 +209,17 @@ export const makeKeeper = Effect.fnUntraced(function* (options: KeeperOptions) {
 
   return {
     run,
-    /** The slots that the ruleset lets through, once `ensure` has succeeded. */
-    slots,
+    /** The slots that the ruleset lets through, with their forwards, once `ensure` has succeeded. */
+    slots: slots as ReadonlyMap<number, ReadonlyArray<PortForward>>,
+    set: (slot: number, forwards: ReadonlyArray<PortForward>) => {
+      if (same(slots.get(slot), forwards)) return
+      slots.set(slot, forwards)
+      changes++
+    },
     /** Succeeds once the ruleset that goes with `slots` is in force. */
     ensure,
     forget: (slot: number) => {
-      slots.delete(slot)
+      if (slots.delete(slot)) changes++
       before.delete(slot)
     },
     /** What was counted of each slot since it was attached. */

@@ -71,7 +71,7 @@ export const layerTapNetwork = (
           const link = yield* Effect.fromResult(tapLink(slot, ports))
           const known = slots.has(slot)
           if (!known || !hasTap(slot)) yield* here(make(slot), slot)
-          if (!known) slots.set(slot, [])
+          if (!known) keeper.set(slot, [])
           yield* here(keeper.ensure, slot).pipe(
             Effect.tapError(() => (known ? Effect.void : here(Effect.ignore(takeDown(slot)))))
           )
@@ -86,7 +86,7 @@ export const layerTapNetwork = (
             const kept = taps.filter((slot) => keep.includes(slot))
             // Not cut: a microVM that runs goes on with what it has open.
             yield* Effect.forEach(kept, (slot) => makeTap(slot, options.owner(slot)), { concurrency: 4 })
-            for (const slot of kept) if (!slots.has(slot)) slots.set(slot, [])
+            for (const slot of kept) if (!slots.has(slot)) keeper.set(slot, [])
             for (const slot of gone) keeper.forget(slot)
             yield* keeper.ensure
             yield* Effect.forEach(gone, (slot) => Effect.andThen(deleteTap(slot), cutAll(slot)), {
@@ -101,7 +101,7 @@ export const layerTapNetwork = (
           if (before === undefined && forwards.length === 0) return
           const wrong = before === undefined ? "it is not attached" : wrongForward(slot, forwards)
           if (wrong !== undefined) return yield* new NetworkError({ slot, reason: wrong })
-          slots.set(slot, forwards)
+          keeper.set(slot, forwards)
           yield* here(keeper.ensure, slot)
         }),
         cut: (slot) => Effect.suspend(() => (slots.has(slot) ? here(cutForwarded(slot), slot) : Effect.void)),
