@@ -1,8 +1,11 @@
 /** Isolation, proven from inside microVMs, with a control beside each denial: what is denied here is reached otherwise. */
+import { mkdirSync } from "node:fs"
 import { createServer, type Server } from "node:net"
+import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { layerVirtioSerialGuest } from "../../layers/guest/virtio-serial/layer.ts"
+import { Guest } from "../../src/services/Guest.ts"
 import {
   connects,
   DENIED,
@@ -19,7 +22,7 @@ import {
 import { bootTenant, hypervisorIn } from "./network/tap-machine.ts"
 import { cleared, nft, openNetwork } from "./network/tap-world.ts"
 import { inOwnNamespace } from "./own-namespace.ts"
-import { runtimeDirectory } from "./qemu.ts"
+import { PATIENCE_MS, runtimeDirectory } from "./qemu.ts"
 
 /** Rejected at once, not timed out. */
 const AT_ONCE_MS = 1500
@@ -162,6 +165,42 @@ describe.skipIf(!inOwnNamespace)("a guest behind a tap", () => {
         assert.strictEqual((yield* echo("one", "cut")).error, "ECONNRESET")
         assert.deepInclude((yield* network.traffic).get(1), { openFlows: 0 })
         assert.strictEqual(yield* app.ask("/"), "ok\n")
+      }).pipe(Effect.scoped, Effect.provide(layerVirtioSerialGuest))
+  )
+
+  it.live(
+    "sleeps and wakes behind its tap, also one that was made anew, and is as reachable and as far-reaching as before",
+    () =>
+      Effect.gen(function* () {
+        yield* cleared
+        yield* makePeer
+        const directory = yield* runtimeDirectory
+        const hypervisor = yield* hypervisorIn(directory)
+        const { network } = yield* openNetwork()
+        const app = yield* Effect.scoped(
+          Effect.gen(function* () {
+            const booted = yield* bootTenant(directory, hypervisor, network, "app", 1)
+            assert.strictEqual(yield* booted.ask("/remember"), "1\n")
+            assert.match(yield* booted.ask(`/reach?addr=${INTERNET}:${PEER_PORT}`), /^reached/u)
+            yield* booted.session.freeze(60_000)
+            const place = { directory: join(directory, "snapshots", "app"), deploymentId: "dep-1" }
+            mkdirSync(join(directory, "snapshots"))
+            yield* hypervisor.sleep(booted.machine, place)
+            return { ...booted, place }
+          })
+        )
+        yield* network.detach(1)
+        const link = yield* network.attach(1, [3000])
+        assert.deepStrictEqual(link, app.link)
+        const machine = yield* Effect.acquireRelease(
+          hypervisor.wake({ ...app.spec, machineId: "00000000000000ff", link }, app.place),
+          ({ record }) => Effect.ignore(hypervisor.kill(record))
+        )
+        const session = yield* Guest.use((guest) => guest.connect(machine, PATIENCE_MS))
+        yield* session.thaw
+        assert.strictEqual(yield* app.ask("/remember"), "2\n")
+        assert.match(yield* app.ask(`/reach?addr=${INTERNET}:${PEER_PORT}`), /^reached/u)
+        blockedAtOnce(yield* app.ask(`/reach?addr=${HOST}:1`), HOST)
       }).pipe(Effect.scoped, Effect.provide(layerVirtioSerialGuest))
   )
 })

@@ -74,5 +74,5 @@ export const bootTenant = Effect.fnUntraced(function* (
   )
   while ((yield* session.probe(HTTP_PORT, 5_000)) !== "accepted") yield* Effect.sleep(50)
   const { host } = network.reach(slot, HTTP_PORT)
-  return { machine, link, ask: (path: string) => ask(host, path) }
+  return { spec, machine, session, link, ask: (path: string) => ask(host, path) }
 })
