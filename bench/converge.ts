@@ -10,7 +10,7 @@ import { join } from "node:path"
 import { Effect } from "effect"
 import { attempt, Problem } from "../scripts/local/problem.ts"
 import { MAX_SLOTS } from "../src/config/ports.ts"
-import type { Answer, Order } from "./converge/host.ts"
+import type { Answer, Order, Reread, RereadAnswer } from "./converge/host.ts"
 import type { Bench } from "./support/bench.ts"
 import { documentOf } from "./support/large-document.ts"
 
@@ -101,7 +101,17 @@ const measure = (apps: number, folder: string, say: (text: string) => Effect.Eff
         `${apps} apps, run ${run}: ${ours.cpuMs.toFixed(1)} ms of CPU, the script ${script.allMs.toFixed(1)} ms, of which its work ${script.workMs.toFixed(1)} ms`
       )
     }
-    return { ratios, warm, rssMib }
+    // The last document once more, under a new inode: all that a daemon knows of it is that it may have changed.
+    const rereads: Array<number> = []
+    for (let run = 1; run <= RUNS; run++) {
+      const again = yield* attempt("the document cannot be written", (): Reread => {
+        writeFileSync(file, documentText(apps, RUNS))
+        return { same: file }
+      })
+      const { quietMs, rereadMs } = yield* ask<RereadAnswer>(host, again)
+      rereads.push(Math.max(0, rereadMs - quietMs))
+    }
+    return { ratios, warm, rereads, rssMib }
   }).pipe(Effect.scoped)
 
 export const bench: Bench = {
@@ -124,6 +134,11 @@ export const bench: Bench = {
         smallWork: {
           what: `CPU with ${SMALL} apps ÷ the script's work without Node's start`,
           values: small.warm
+        },
+        rereadMs: {
+          what: `CPU of a look at the unchanged document of ${MAX_SLOTS} apps, ms`,
+          values: scale.rereads,
+          atMost: 50
         },
         rssMib: { what: `resident memory with ${MAX_SLOTS} apps, MiB`, values: [scale.rssMib], atMost: 400 }
       }
