@@ -15,6 +15,7 @@ export const settingsOf = (config: HostConfig): HostSettings["Service"] => ({
   servesHttp: config.proxy?.http !== undefined,
   rawPortsPerGuest: config.proxy?.raw?.max_ports_per_guest ?? 0,
   storagePrefix: config.volumes.storage_prefix,
+  snapshotDir: config.paths.snapshot_dir,
   guestHelloTimeoutMs: GUEST_HELLO_TIMEOUT_MS,
   versions: { agent: packageManifest.version, zerofs: "none", firecracker: "none" }
 })

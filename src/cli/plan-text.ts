@@ -31,6 +31,8 @@ const kinds: ReadonlyArray<ActionKind> = [
   "boot",
   "replace",
   "restart",
+  "wake",
+  "discard-memory",
   "stop",
   "update",
   "forget",
@@ -103,6 +105,10 @@ const sentence = (action: Action): string => {
     }
     case "restart":
       return `restart ${action.deploymentId}${action.notBefore === undefined ? "" : ` at ${time(action.notBefore)}, by its restart policy`}: ${action.reason}`
+    case "wake":
+      return `wake ${action.deploymentId}: ${action.reason}`
+    case "discard-memory":
+      return `discard what it holds in memory as it sleeps: ${action.reason}`
     case "stop":
       return `stop: ${action.reason}`
     case "update":
@@ -133,6 +139,8 @@ const marks: Record<ActionKind, Mark> = {
   replace: alters,
   restart: alters,
   update: alters,
+  wake: adds,
+  "discard-memory": takes,
   stop: takes,
   forget: takes,
   "delete-volume": takes,

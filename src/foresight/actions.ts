@@ -38,6 +38,10 @@ export type Action =
       /** ms since 1970: the restart policy holds it back until then. */
       readonly notBefore?: number
     }
+  /** The app sleeps and is to run: it wakes as what it was. */
+  | { readonly kind: "wake"; readonly deploymentId: DeploymentId; readonly reason: string }
+  /** The app sleeps and does not wake as what it was: its volume stays, what it held in memory goes. */
+  | { readonly kind: "discard-memory"; readonly reason: string }
   | { readonly kind: "stop"; readonly reason: string }
   /** Take up at once what needs no new microVM. */
   | { readonly kind: "update"; readonly changes: ReadonlyArray<string> }

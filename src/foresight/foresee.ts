@@ -5,9 +5,10 @@
  * as one microVM after the other has stopped, here in document order. On the host they stop side by side, so where
  * apps compete for the last memory or slot another of them may be first.
  */
-import type { AppId, HostDesiredState } from "../document/schema.ts"
+import type { AppId, DesiredInstance, HostDesiredState } from "../document/schema.ts"
 import { admit } from "../reconcile/admission.ts"
 import { byApp, claimsOf, unnamed } from "../reconcile/desired-apps.ts"
+import { dormant } from "../reconcile/plan.ts"
 import { type HostLimits, refusal } from "../reconcile/refusal.ts"
 import type { AppRecord, VolumeRecord } from "../services/HostState.ts"
 import type { AppForesight } from "./actions.ts"
@@ -30,7 +31,17 @@ export interface HostNow {
 }
 
 const supplyOf = (host: HostNow, document: HostDesiredState): HostSupply => {
-  const claims = claimsOf(document, byApp(document), host.limits)
+  const records = new Map<string, AppRecord>(host.records.map((record) => [record.appId, record]))
+  const instances = new Map<string, DesiredInstance>(
+    document.instances.map((instance) => [instance.appId, instance])
+  )
+  const running = new Set<string>(host.up)
+  // Who sleeps until somebody comes asks for nothing.
+  const claims = claimsOf(document, byApp(document), host.limits).filter(({ appId }) => {
+    const instance = instances.get(appId)
+    const up = running.has(appId)
+    return instance?.desiredState !== "on-request" || !dormant(records.get(appId), instance, up)
+  })
   const wanted = new Map(
     document.instances.map(({ appId, config }) => [appId, config.resources.memoryMib] as const)
   )
@@ -97,6 +108,7 @@ const walkers = (host: HostNow, document: HostDesiredState): ReadonlyArray<Walke
       lost,
       now: host.now,
       notBefore: undefined,
+      fetched: undefined,
       superseded: undefined,
       waiting: undefined,
       actions: []

@@ -1,6 +1,6 @@
 /** From a walk that is over to what is said of the app. Pure. */
 import type { DesiredInstance } from "../document/schema.ts"
-import { attemptsOf, outOfRestarts, wantsMachine } from "../reconcile/plan.ts"
+import { attemptsOf, dormant, outOfRestarts, wantsMachine } from "../reconcile/plan.ts"
 import { volumeFailure, volumeMessage } from "../reconcile/status.ts"
 import type { Action, ActionKind, AppForesight } from "./actions.ts"
 import { keptUntilDeployed, takenUpAtOnce } from "./changes.ts"
@@ -8,7 +8,7 @@ import type { HostNow } from "./foresee.ts"
 import { actionsOf, type Walker } from "./walk.ts"
 
 /** What changes which microVM runs. */
-const machineActions: ReadonlySet<ActionKind> = new Set(["boot", "replace", "restart", "stop"])
+const machineActions: ReadonlySet<ActionKind> = new Set(["boot", "replace", "restart", "stop", "wake"])
 
 /** What a microVM that was up before takes up without a new one. */
 const updates = (
@@ -87,6 +87,7 @@ const runsOnNotes = (app: Walker, instance: DesiredInstance): ReadonlyArray<stri
 const notStartedNotes = (app: Walker, instance: DesiredInstance): ReadonlyArray<string> => {
   const { record } = app
   if (!wantsMachine(instance) || app.refusal !== undefined || record === undefined) return []
+  if (dormant(record, instance, false)) return ["asleep: it wakes when something comes for it"]
   if (app.volumes.get(instance.volumeId)?.record?.state !== "ready")
     return [`not started: its volume ${instance.volumeId} is not ready`]
   if (!outOfRestarts(record, instance)) return []

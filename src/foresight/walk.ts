@@ -35,6 +35,8 @@ export interface Walker {
   now: number
   /** The time that the restart policy holds the next start back to. */
   notBefore: number | undefined
+  /** The release whose layers are taken to be here. */
+  fetched: DeploymentId | undefined
   /** What was stopped to be replaced, and how many actions there were by then. */
   superseded: { readonly instance: DesiredInstance; readonly at: number } | undefined
   /** What the app waits for; looked at anew in each round. */
@@ -54,7 +56,11 @@ const factsOf = (app: Walker): AppFacts => ({
   // A daemon that starts takes up or ends what it finds before it plans anything.
   strayMachine: false,
   refusal: app.refusal,
-  slotRetryAt: app.waiting?.for === "slot" ? never : undefined
+  slotRetryAt: app.waiting?.for === "slot" ? never : undefined,
+  // Nobody knows who will come for it, or when it will be quiet.
+  wakeWanted: false,
+  sleepDue: undefined,
+  replacement: app.fetched === undefined ? undefined : { deploymentId: app.fetched, failure: undefined }
 })
 
 const stopSentence = {
@@ -131,6 +137,13 @@ export const withoutMachine = ({
   ...record
 }: AppRecord): AppRecord => record
 
+const withoutSnapshot = ({ asleep: _, ...record }: AppRecord): AppRecord => record
+
+const discardReason = ({ desired: { instance } }: Walker): string => {
+  if (instance === undefined) return stopSentence["not-desired"]
+  return instance.desiredState === "stopped" ? stopSentence["desired-stopped"] : stopSentence.superseded
+}
+
 /** Does one step in thought; false when it cannot be done now. */
 const take = (app: Walker, step: Step, supply: HostSupply): boolean => {
   switch (step.kind) {
@@ -179,6 +192,31 @@ const take = (app: Walker, step: Step, supply: HostSupply): boolean => {
       app.machineUp = true
       return true
     }
+    case "fetch-layers":
+      app.fetched = step.instance.deploymentId
+      return true
+    case "sleep":
+      return false
+    case "wake": {
+      const missingMib = supply.takeMemory(app.appId)
+      if (missingMib > 0) {
+        app.waiting = { for: "memory", missingMib }
+        return false
+      }
+      app.actions.push({
+        kind: "wake",
+        deploymentId: step.instance.deploymentId,
+        reason: "it sleeps, and desiredState is running"
+      })
+      if (app.record !== undefined) app.record = withoutSnapshot(app.record)
+      app.machineUp = true
+      return true
+    }
+    case "discard-snapshot":
+      if (app.record?.asleep?.machine !== undefined)
+        app.actions.push({ kind: "discard-memory", reason: discardReason(app) })
+      if (app.record !== undefined) app.record = withoutSnapshot(app.record)
+      return true
     case "retire":
       if (app.record !== undefined)
         app.record = { appId: app.appId, slot: app.record.slot, attempts: 0, restartCount: 0 }

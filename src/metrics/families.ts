@@ -5,6 +5,7 @@ import { convergenceFamilies } from "./families/convergence.ts"
 import { healthFamilies } from "./families/health.ts"
 import { hostFamilies } from "./families/host.ts"
 import { proxyFamilies } from "./families/proxy.ts"
+import { sleepFamilies } from "./families/sleep.ts"
 import { storageFamilies } from "./families/storage.ts"
 import { type MetricsSources, type MetricsView, metricsViews } from "./view.ts"
 
@@ -18,6 +19,7 @@ export const familyGroups: ReadonlyArray<FamilyGroup> = [
   { title: "The host", families: hostFamilies },
   { title: "Apps", families: appFamilies },
   { title: "The way to what is asked", families: convergenceFamilies },
+  { title: "Sleep and wake", families: sleepFamilies },
   { title: "Health checks", families: healthFamilies },
   { title: "Requests", families: proxyFamilies },
   { title: "Storage", families: storageFamilies }

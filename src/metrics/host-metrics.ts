@@ -4,6 +4,7 @@
  */
 import { Cause, Clock, Effect, Exit } from "effect"
 import type { AppId, HealthCheck } from "../document/schema.ts"
+import type { SleepReason } from "../reconcile/idle.ts"
 import { FetchObserver } from "../services/ArtifactStore.ts"
 import { Convergence, type Ended, type Sight, type WorkPhase } from "./convergence.ts"
 import { labelText } from "./exposition.ts"
@@ -25,6 +26,22 @@ export type FailureReason = (typeof failureReasons)[number]
 /** Why a start has to wait. */
 export const startRefusals = ["no_room"] as const
 export type StartRefusal = (typeof startRefusals)[number]
+
+/** How an app came up that slept. */
+export const wakeOutcomes = ["restored", "cold_boot"] as const
+export type WakeOutcome = (typeof wakeOutcomes)[number]
+
+/** How a sleep ended: `refused` when something came for the app. */
+export const sleepOutcomes = ["slept", "refused", "failed"] as const
+export type SleepOutcome = (typeof sleepOutcomes)[number]
+
+/** Why an app that slept was not brought up. */
+export const wakeRefusals = ["no_room", "would_not_start"] as const
+export type WakeRefusal = (typeof wakeRefusals)[number]
+
+/** Why a snapshot was not woken. */
+export const discardReasons = ["missing", "damaged", "foreign", "not_restored"] as const
+export type DiscardReason = (typeof discardReasons)[number]
 
 export const probeOutcomes = ["passed", "wrong_status", "refused", "timed_out", "failed"] as const
 export type ProbeOutcome = (typeof probeOutcomes)[number]
@@ -50,6 +67,8 @@ export const bounds = {
   reconcile: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60],
   converge: [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600],
   probe: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],
+  sleep: [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 7.5, 10, 15, 30, 60, 120],
+  wake: [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120],
   storage: [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900]
 } as const
 
@@ -59,6 +78,10 @@ export class AppCounts {
   /** By the kind of its health check. */
   readonly unhealthy = new Map<HealthCheck["kind"], number>()
   readonly probes = new Counter()
+  readonly wakes = new Counter()
+  readonly sleeps = new Counter()
+  lastWakeSeconds: number | undefined
+  lastSleepSeconds: number | undefined
   readonly convergence = new Convergence()
 }
 
@@ -78,6 +101,12 @@ export interface HostCounts {
   readonly layersCached: number
   readonly layerFetchBytes: number
   readonly startRefusals: Counter
+  readonly sleepOutcomes: Counter
+  readonly snapshot: Histogram
+  readonly restore: Histogram
+  readonly wake: Histogram
+  readonly wakeRefusals: Counter
+  readonly snapshotsDiscarded: Counter
   readonly apps: ReadonlyMap<AppId, AppCounts>
 }
 
@@ -125,6 +154,12 @@ export const makeHostMetrics = Effect.map(Clock.currentTimeMillis, (startedAt) =
     layersCached: 0,
     layerFetchBytes: 0,
     startRefusals: new Counter(startRefusals.map((reason) => labelText({ reason }))),
+    sleepOutcomes: new Counter(),
+    snapshot: new Histogram(bounds.sleep),
+    restore: new Histogram(bounds.wake),
+    wake: new Histogram(bounds.wake),
+    wakeRefusals: new Counter(wakeRefusals.map((reason) => labelText({ reason }))),
+    snapshotsDiscarded: new Counter(discardReasons.map((reason) => labelText({ reason }))),
     apps
   }
 
@@ -193,6 +228,42 @@ export const makeHostMetrics = Effect.map(Clock.currentTimeMillis, (startedAt) =
         counts.probes.observe(labelText({ result }), seconds)
         apps.get(appId)?.probes.add(labelText({ kind, result }))
       }),
+    /** How an app comes up that slept. */
+    woken: (appId: AppId, outcome: WakeOutcome) =>
+      Effect.sync(() => apps.get(appId)?.wakes.add(labelText({ outcome }))),
+    /** A woken app has passed its health check, so long after the first came for it. */
+    answeredAfterWake: (appId: AppId, outcome: WakeOutcome, seconds: number) =>
+      Effect.sync(() => {
+        counts.wake.observe(labelText({ outcome }), seconds)
+        const app = apps.get(appId)
+        if (app !== undefined) app.lastWakeSeconds = seconds
+      }),
+    wakeRefused: (reason: WakeRefusal) => Effect.sync(() => counts.wakeRefusals.add(labelText({ reason }))),
+    /** How a sleep ended. */
+    slept: (appId: AppId, outcome: SleepOutcome, reason: SleepReason) =>
+      Effect.sync(() => {
+        apps.get(appId)?.sleeps.add(labelText({ outcome }))
+        counts.sleepOutcomes.add(labelText({ reason, outcome }))
+      }),
+    /** Measures a sleep that succeeds. */
+    snapshotTaken: <A, E, R>(appId: AppId, sleep: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+      measured(sleep, (seconds, exit) =>
+        Effect.sync(() => {
+          if (!Exit.isSuccess(exit)) return
+          counts.snapshot.observe("", seconds)
+          const app = apps.get(appId)
+          if (app !== undefined) app.lastSleepSeconds = seconds
+        })
+      ),
+    /** Measures a restore that succeeds. */
+    restored: <A, E, R>(restore: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+      measured(restore, (seconds, exit) =>
+        Effect.sync(() => {
+          if (Exit.isSuccess(exit)) counts.restore.observe("", seconds)
+        })
+      ),
+    snapshotDiscarded: (reason: DiscardReason) =>
+      Effect.sync(() => counts.snapshotsDiscarded.add(labelText({ reason }))),
     startRefused: (reason: StartRefusal) =>
       Effect.sync(() => counts.startRefusals.add(labelText({ reason }))),
 

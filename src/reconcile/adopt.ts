@@ -2,11 +2,12 @@
 import { Clock, Deferred, Effect, Exit, Option, Schedule, Scope } from "effect"
 import type { DesiredInstance } from "../document/schema.ts"
 import type { GuestSession } from "../services/Guest.ts"
-import type { Machine, MachineRecord } from "../services/Hypervisor.ts"
+import type { Machine, MachineRecord, SnapshotRecord } from "../services/Hypervisor.ts"
 import type { App } from "./app-context.ts"
 import { watch } from "./attachment.ts"
 import { bootSpec } from "./boot-spec.ts"
 import { knownHealthy, unprobed } from "./health.ts"
+import { snapshotPlace } from "./sleep.ts"
 import { guestPorts } from "./start.ts"
 
 /** Between two attempts to greet a guest that runs but does not answer. */
@@ -25,16 +26,36 @@ const greet = Effect.fnUntraced(function* (
     const link = yield* host.network.attach(machine.record.slot, guestPorts(instance))
     yield* session.handOver(bootSpec(instance, link, startedAt))
   }
+  // The earlier daemon died as it put the app to sleep, or as it woke it.
+  if (session.phase === "frozen") yield* session.thaw
   return session
 })
 
-/** The record of a microVM that ended while no daemon was there. */
-const noteAbsence = (app: App) =>
-  app.amend(({ machine: _, startedAt: __, healthy: ___, ...record }) => ({
+/** The record of a microVM that ended while no daemon was there: it was put to sleep, or it is gone. */
+const noteAbsence = Effect.fnUntraced(function* (
+  app: App,
+  machine: MachineRecord,
+  instance: DesiredInstance
+) {
+  const { host, model } = app
+  // It was waking, and has not run: it sleeps still.
+  if (model.record?.machine === undefined) return
+  const { directory } = snapshotPlace(app, instance.deploymentId)
+  const snapshot = yield* Effect.catch(host.hypervisor.snapshot(directory), (error) =>
+    Effect.as(Effect.logWarning(error.message), Option.none<SnapshotRecord>())
+  )
+  const { process: _, ...named } = machine
+  const asleep =
+    Option.isSome(snapshot) && snapshot.value.spec.machineId === machine.machineId
+      ? { asleep: { at: snapshot.value.takenAt, machine: named } }
+      : {}
+  yield* app.amend(({ machine: __, startedAt: ___, healthy: ____, ...record }) => ({
     ...record,
+    ...asleep,
     // Nobody saw it end: it is not held against the app.
     attempts: 0
   }))
+})
 
 /** Attaches to the microVM of the app's record; false when it has ended. */
 export const adopt = Effect.fnUntraced(function* (
@@ -52,7 +73,7 @@ export const adopt = Effect.fnUntraced(function* (
   if (Option.isNone(found)) {
     yield* Scope.close(scope, Exit.void)
     yield* host.hypervisor.kill(record)
-    yield* noteAbsence(app)
+    yield* noteAbsence(app, record, instance)
     return false
   }
   const machine = found.value
@@ -63,13 +84,13 @@ export const adopt = Effect.fnUntraced(function* (
   const startedAt = Math.min(model.record?.startedAt ?? now, now)
   // It runs whether this can be written or not; what the notes lack is found again by the machine's id.
   yield* Effect.catch(
-    app.amend((before) => ({ ...before, machine: machine.record, startedAt })),
+    app.amend(({ asleep: _, ...before }) => ({ ...before, machine: machine.record, startedAt })),
     (error) => Effect.logError(error.message)
   )
   const session = Deferred.makeUnsafe<GuestSession>()
   const health = model.record?.healthy === true ? knownHealthy : unprobed
   const attachment = yield* watch(host, { machine, instance, scope, session, health, startedAt }, app.post)
-  app.attach(attachment, health)
+  yield* app.attach(attachment, health, startedAt)
   // The app answers meanwhile: what its guest has to say can wait until it is greeted.
   yield* greet(app, machine, instance, startedAt).pipe(
     Scope.provide(scope),

@@ -1,5 +1,5 @@
 /** What the steps of one app work with. */
-import { Effect, Schema, type Scope, Semaphore } from "effect"
+import { Clock, Effect, Schema, Scope, Semaphore } from "effect"
 import type { AppRecord, HostStateError } from "../services/HostState.ts"
 import type { Health } from "./health.ts"
 import type { HostContext } from "./host-context.ts"
@@ -22,7 +22,8 @@ export interface App {
   readonly amend: (change: (record: AppRecord) => AppRecord) => Effect.Effect<void, HostStateError | NoRecord>
   /** Says how far a start has come. */
   readonly progress: (progress: StartProgress) => Effect.Effect<void>
-  readonly attach: (attachment: Attachment, health: Health) => void
+  /** @param startedAt of the microVM, or of its last wake: ms since 1970 */
+  readonly attach: (attachment: Attachment, health: Health, startedAt: number) => Effect.Effect<void>
 }
 
 export const makeApp = (
@@ -63,9 +64,21 @@ export const makeApp = (
         model.progress = progress
         return publish
       }),
-    attach: (attachment, health) => {
+    attach: Effect.fnUntraced(function* (attachment, health, startedAt) {
+      const { appId } = model
+      const now = yield* Clock.currentTimeMillis
+      host.activity.watch(appId, startedAt, now, {
+        instance: () => model.desired.instance,
+        isDue: (reason) => post({ kind: "sleep-due", reason, answer: undefined })
+      })
+      yield* Scope.addFinalizer(
+        attachment.scope,
+        Effect.sync(() => host.activity.unwatch(appId))
+      )
       model.attachment = attachment
       model.health = health
-    }
+      model.sleepFailure = undefined
+      model.wakeFailure = undefined
+    })
   }
 }

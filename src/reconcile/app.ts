@@ -5,7 +5,7 @@
  * the mailbox, so that a new document can supersede it; no second step begins before the first has ended and
  * unwound. So there is never a second boot, and nothing acts on what it checked a while ago.
  */
-import { Cause, Clock, Effect, Exit, FiberHandle, Queue, Result, Schedule } from "effect"
+import { Cause, Clock, Deferred, Effect, Exit, FiberHandle, Predicate, Queue, Result, Schedule } from "effect"
 import type { AppId, VolumeId } from "../document/schema.ts"
 import type { InstanceState } from "../report/schema.ts"
 import type { GuestEvent } from "../services/Guest.ts"
@@ -15,14 +15,15 @@ import { adopt } from "./adopt.ts"
 import { type App, makeApp } from "./app-context.ts"
 import { earnedBack } from "./backoff.ts"
 import { failureReason, makeCounting } from "./counting.ts"
-import { type Health, unprobed } from "./health.ts"
+import { type Health, unprobed, verdict } from "./health.ts"
 import type { HostContext } from "./host-context.ts"
+import { sleepPolicy, sleepReason } from "./idle.ts"
 import { describeExit } from "./machine-exit.ts"
 import { type AppMessage, type AppModel, type DesiredApp, factsOf, type StepFailure } from "./model.ts"
 import { plan, type Step, stillWanted, type VolumeFacts } from "./plan.ts"
 import { refusal } from "./refusal.ts"
 import { makeRouting } from "./routing.ts"
-import { appStatus, askOf, isConverged } from "./status.ts"
+import { appStatus, askOf, isConverged, memoryRetrySeconds } from "./status.ts"
 import { runStep } from "./steps.ts"
 import { release } from "./stop.ts"
 
@@ -42,6 +43,8 @@ export interface AppOptions {
 
 /** How long a slot that could not be had is waited for before the next try. */
 const slotRetryMs = 10_000
+/** The layers of a release that could not be fetched are fetched again after this long; the old one serves on. */
+const fetchRetryMs = 30_000
 /** A volume that failed is tried again after this long. */
 const volumeRetryMs = 30_000
 
@@ -59,6 +62,12 @@ const initialModel = (options: AppOptions): AppModel => ({
   step: undefined,
   progress: undefined,
   slotFailure: undefined,
+  wakers: new Set(),
+  sleepDue: undefined,
+  sleepFailure: undefined,
+  waking: undefined,
+  wakeFailure: undefined,
+  replacement: undefined,
   notesFailure: undefined
 })
 
@@ -67,13 +76,13 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
   const model = initialModel(options)
   const scope = yield* Effect.scope
   const post = (message: AppMessage) => Effect.asVoid(Queue.offer(mailbox, message))
-  const routing = makeRouting(host, model)
+  const routing = makeRouting(host, model, post)
   const counting = makeCounting(host.metrics, model)
   const publish = Effect.gen(function* () {
     const at = yield* Clock.currentTimeMillis
     const refused = refusalOf()
     const status = appStatus(model, at, refused)
-    yield* routing.apply(status.instance)
+    yield* routing.apply(status.instance, at)
     yield* counting.see(status.instance?.state, refused, at)
     const converged = yield* noteConvergence(app, status.instance?.state)
     yield* host.publish(converged ? appStatus(model, at, refused) : status)
@@ -125,6 +134,9 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
     yield* FiberHandle.clear(timer)
     if (next.kind === "end") return !options.mayEnd()
     if (next.kind === "wait" && model.attachment === undefined) yield* host.memory.decline(model.appId)
+    // Nothing is under way that could bring the app up.
+    if (next.kind === "wait")
+      yield* routing.refuse(next.until === undefined ? undefined : secondsUntil(next.until, facts.now))
     if (next.kind === "step") yield* begin(next.step)
     else if (next.until !== undefined) yield* lookAgainAt(next.until)
     return true
@@ -136,11 +148,13 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
   })
 
   const { record } = model
-  if (record?.machine !== undefined && record.instance !== undefined) {
+  // One that sleeps may have been waking when the earlier daemon died.
+  const machine = record?.machine ?? record?.asleep?.machine
+  if (record?.instance !== undefined && machine !== undefined) {
     // In the report from the start, should taking it up take long; nothing is counted or routed by it yet.
     yield* host.publish(appStatus(model, yield* Clock.currentTimeMillis, refusalOf()))
     // As long as nobody knows whether the microVM runs, nothing else may be started in its place.
-    yield* adopt(app, record.machine, record.instance).pipe(
+    yield* adopt(app, machine, record.instance).pipe(
       Effect.tapError((error) =>
         Effect.logError(`the microVM of ${model.appId} cannot be taken up: ${error.message}`)
       ),
@@ -157,7 +171,10 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
     // A hostname may have gone to another app and come back meanwhile.
     if (message.kind === "desired") routing.renew()
     yield* handle(app, message)
+    if (message.kind === "step-ended" && message.step.kind === "wake" && message.failure !== undefined)
+      yield* routing.refuse(memoryRetrySeconds)
   }
+  yield* routing.refuse()
   yield* host.withdraw(model.appId)
 }, Effect.scoped)
 
@@ -179,8 +196,52 @@ const handle = (app: App, message: AppMessage): Effect.Effect<void> => {
       return ours ? probed(app, message.health) : Effect.void
     case "look-again":
       return Effect.void
+    case "wake-wanted":
+      model.wakers.add(message.answer)
+      return Effect.void
+    case "sleep-due":
+      return sleepDue(app, message)
   }
 }
+
+/** Whole seconds, at least one. @param at and now in ms since 1970 */
+const secondsUntil = (at: number, now: number): number => Math.max(1, Math.ceil((at - now) / 1000))
+
+/** Judged anew here, where nothing else of the app goes on: what was due may be so no more. */
+const sleepDue = Effect.fnUntraced(function* (
+  { model, host }: App,
+  { reason, answer }: Extract<AppMessage, { kind: "sleep-due" }>
+) {
+  const now = yield* Clock.currentTimeMillis
+  const { instance } = model.desired
+  const activity = host.activity.of(model.appId)
+  const still =
+    activity !== undefined &&
+    instance !== undefined &&
+    (reason === "forced" || sleepReason(sleepPolicy(instance), activity, now) === reason)
+  const obstacle =
+    instance?.desiredState !== "on-request"
+      ? `${model.appId} is not on-request: nothing would wake it`
+      : model.attachment === undefined
+        ? `${model.appId} is not up`
+        : model.step !== undefined || model.sleepDue !== undefined
+          ? `${model.appId} is busy: ${model.step?.kind ?? "sleep"}`
+          : verdict(
+                model.health,
+                model.attachment.instance.config.healthCheck,
+                now - (model.record?.startedAt ?? now)
+              ) !== "running"
+            ? `${model.appId} is not healthy`
+            : still
+              ? undefined
+              : `${model.appId} is not due to sleep any more`
+  if (obstacle === undefined) {
+    model.sleepDue = { reason, answer }
+    return
+  }
+  if (activity !== undefined && answer === undefined) activity.asked = false
+  if (answer !== undefined) yield* Deferred.succeed(answer, obstacle)
+})
 
 /** Notes that cannot be written are no reason to leave an app alone: the next change writes them again. */
 const noted = <E extends { readonly message: string }>(write: Effect.Effect<void, E>): Effect.Effect<void> =>
@@ -192,7 +253,11 @@ const stepFailure = (
 ): StepFailure | undefined => {
   if (Exit.isSuccess(exit)) return undefined
   const error: unknown = Cause.squash(exit.cause)
-  return { kind: failureReason(step, error), reason: error instanceof Error ? error.message : String(error) }
+  return {
+    kind: failureReason(step, error),
+    reason: error instanceof Error ? error.message : String(error),
+    tag: Predicate.hasProperty(error, "_tag") ? String(error._tag) : undefined
+  }
 }
 
 const stepEnded = Effect.fnUntraced(function* (app: App, step: Step, failure: StepFailure | undefined) {
@@ -202,6 +267,14 @@ const stepEnded = Effect.fnUntraced(function* (app: App, step: Step, failure: St
   model.step = undefined
   model.progress = undefined
   if (step.kind === "claim-slot") model.slotFailure = undefined
+  if (step.kind === "sleep") return yield* sleepEnded(app, step, failure)
+  if (step.kind === "fetch-layers")
+    model.replacement = { deploymentId: step.instance.deploymentId, failure: undefined }
+  if (step.kind === "wake") model.wakeFailure = failure?.reason
+  if (step.kind === "wake" && failure !== undefined) {
+    model.waking = undefined
+    yield* app.host.metrics.wakeRefused(failure.tag === "NoRoom" ? "no_room" : "would_not_start")
+  }
   if (failure === undefined) return
   yield* Effect.logWarning(`${model.appId}: ${step.kind} failed: ${failure.reason}`)
   yield* app.host.metrics.appFailed(model.appId, failure.kind)
@@ -226,6 +299,21 @@ const stepEnded = Effect.fnUntraced(function* (app: App, step: Step, failure: St
       })
       return
     }
+    case "wake":
+      // A cold boot that failed counts as any other; what sleeps on is asked for again by who comes next.
+      if (model.record?.asleep !== undefined) return
+      return yield* noted(
+        app.amend((record) => ({
+          ...record,
+          failure: { reason: failure.reason, at, deploymentId: step.instance.deploymentId }
+        }))
+      )
+    case "fetch-layers":
+      model.replacement = {
+        deploymentId: step.instance.deploymentId,
+        failure: { reason: failure.reason, retryAt: at + fetchRetryMs }
+      }
+      return
     case "claim-slot":
       model.slotFailure = { reason: failure.reason, retryAt: at + slotRetryMs }
       return
@@ -235,11 +323,40 @@ const stepEnded = Effect.fnUntraced(function* (app: App, step: Step, failure: St
   }
 })
 
+/** The app sleeps, or is up with a reason. */
+const sleepEnded = Effect.fnUntraced(function* (
+  app: App,
+  step: Extract<Step, { kind: "sleep" }>,
+  failure: StepFailure | undefined
+) {
+  const { model, host } = app
+  const answer = model.sleepDue?.answer
+  model.sleepDue = undefined
+  if (answer !== undefined) yield* Deferred.succeed(answer, failure?.reason)
+  const { attachment } = model
+  const activity = host.activity.of(model.appId)
+  if (activity !== undefined) activity.asked = false
+  const reason = step.reason
+  if (failure === undefined || attachment === undefined) {
+    model.sleepFailure = undefined
+    return yield* host.metrics.slept(model.appId, "slept", reason)
+  }
+  yield* host.metrics.slept(model.appId, failure.tag === "NotQuiet" ? "refused" : "failed", reason)
+  // Its VMM ended on the way, which nobody has looked at yet.
+  if (Deferred.isDoneUnsafe(attachment.machine.exit))
+    return yield* exited(app, yield* Deferred.await(attachment.machine.exit))
+  if (failure.tag === "NotQuiet") return yield* Effect.logDebug(failure.reason)
+  const retryAt = host.activity.failed(model.appId, yield* Clock.currentTimeMillis)
+  model.sleepFailure = failure.reason
+  yield* Effect.logWarning(`${failure.reason}; tried again at ${new Date(retryAt).toISOString()}`)
+})
+
 const exited = Effect.fnUntraced(function* (app: App, exit: MachineExit) {
   const { model } = app
   const { attachment, record } = model
-  // A stop that is under way sees the end itself.
-  if (attachment === undefined || record === undefined || model.step?.kind === "stop") return
+  // A stop or a sleep that is under way sees the end itself.
+  const seen = model.step?.kind === "stop" || model.step?.kind === "sleep"
+  if (attachment === undefined || record === undefined || seen) return
   const at = yield* Clock.currentTimeMillis
   const reason = model.guestFailure ?? describeExit(exit)
   model.guestFailure = undefined
@@ -280,6 +397,12 @@ const probed = Effect.fnUntraced(function* (app: App, health: Health) {
   const first = health.everHealthy && model.record?.healthy !== true
   model.health = health
   if (first) yield* Effect.logInfo(`${model.appId} is up and healthy`)
+  if (first && model.waking !== undefined) {
+    const { beganAt, outcome } = model.waking
+    const seconds = Number((yield* Clock.currentTimeNanos) - beganAt) / 1e9
+    model.waking = undefined
+    yield* app.host.metrics.answeredAfterWake(model.appId, outcome, seconds)
+  }
   if (first) yield* noted(app.amend((record) => ({ ...record, healthy: true })))
 })
 

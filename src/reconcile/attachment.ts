@@ -71,8 +71,7 @@ const probe = (
 const watchHealth = Effect.fnUntraced(function* (
   host: HostContext,
   attachment: Attachment,
-  initial: Health,
-  startedAt: number,
+  { health: initial, startedAt, listened = false }: AttachmentOptions,
   post: Post
 ) {
   const { appId, machineId } = attachment.machine.record
@@ -80,7 +79,8 @@ const watchHealth = Effect.fnUntraced(function* (
   const { timeoutMs } = probeSettings(check)
   let health = initial
   while (true) {
-    const [seconds, result] = yield* timed(probe(host, attachment, timeoutMs, !health.everHealthy))
+    const fresh = !health.everHealthy && !listened
+    const [seconds, result] = yield* timed(probe(host, attachment, timeoutMs, fresh))
     yield* host.metrics.probed(appId, check.kind, probeOutcome(check, result), seconds)
     const at = yield* Clock.currentTimeMillis
     health = observe(health, check, result, at)
@@ -135,6 +135,8 @@ export interface AttachmentOptions {
   readonly health: Health
   /** ms since 1970. */
   readonly startedAt: number
+  /** Its port was open when it fell asleep, and is so still. */
+  readonly listened?: boolean
 }
 
 /** Begins to watch a microVM; everything that it tells arrives through `post`. */
@@ -150,7 +152,7 @@ export const watch = Effect.fnUntraced(function* (host: HostContext, options: At
     Effect.flatMap((exit) => post({ kind: "exited", machineId: machine.record.machineId, exit })),
     Effect.forkIn(scope)
   )
-  yield* watchHealth(host, attachment, options.health, options.startedAt, post).pipe(Effect.forkIn(scope))
+  yield* watchHealth(host, attachment, options, post).pipe(Effect.forkIn(scope))
   yield* measureWhileHeld(host, attachment)
   return attachment
 })

@@ -53,6 +53,12 @@ export const unprobed: Health = {
 /** What is known of a guest that an earlier daemon has seen healthy. */
 export const knownHealthy: Health = { ...unprobed, everHealthy: true }
 
+/** A guest that was healthy when it fell asleep: one success shows that it is so again. */
+export const justWoken = (check: HealthCheck): Health => ({
+  ...unprobed,
+  successes: Math.max(0, probeSettings(check).healthyThreshold - 1)
+})
+
 /** An `http` check passes on any 2xx; the other kinds on an accepted connection, which answers status 0. */
 export const passes = (check: HealthCheck, result: ProbeResult): boolean =>
   result.kind === "answered" && (check.kind !== "http" || (result.status >= 200 && result.status <= 299))

@@ -1,5 +1,5 @@
 /** What every app's fiber shares: the services, the host-wide limits, and the place where states are published. */
-import { Effect, Semaphore } from "effect"
+import { Deferred, Effect, Semaphore } from "effect"
 import type { AppId, VolumeId } from "../document/schema.ts"
 import { type HostMetrics, makeHostMetrics } from "../metrics/host-metrics.ts"
 import { AppLogs } from "../services/AppLogs.ts"
@@ -13,6 +13,7 @@ import { LayerImages } from "../services/LayerImages.ts"
 import { Network } from "../services/Network.ts"
 import { Proxy } from "../services/Proxy.ts"
 import { VolumeBackend } from "../services/VolumeBackend.ts"
+import { Activity } from "./activity.ts"
 import { Measurements } from "./measurements.ts"
 import type { Turns } from "./measuring.ts"
 import { type MemoryLedger, makeMemoryLedger } from "./memory.ts"
@@ -48,6 +49,12 @@ export interface HostContext extends HostServices {
   readonly measurements: Measurements
   /** When each guest is measured next. */
   readonly turns: Turns
+  /** What comes for the apps that are up. */
+  readonly activity: Activity
+  /** Done once the snapshots that an earlier daemon left are looked through. */
+  readonly maySleep: Deferred.Deferred<void>
+  /** Puts an app to sleep when its turn has come: their memory goes to the same disk. */
+  readonly withSleepPermit: <A, E, R>(sleep: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
   /** Runs a boot when `max_concurrent_vm_starts` allows it; `onWait` is told the limit when it does not yet. */
   readonly withStartPermit: <A, E, R>(
     boot: Effect.Effect<A, E, R>,
@@ -65,6 +72,8 @@ export interface HostContext extends HostServices {
   readonly withdraw: (appId: AppId) => Effect.Effect<void>
   readonly statuses: ReadonlyMap<AppId, AppStatus>
 }
+
+const sleepsAtOnce = 2
 
 const startPermits = (limit: number | undefined): HostContext["withStartPermit"] => {
   if (limit === undefined) return (boot) => boot
@@ -123,6 +132,9 @@ export const makeHostContext = Effect.fnUntraced(function* (onChange: Effect.Eff
     memory: makeMemoryLedger(limits.memoryMib),
     measurements: new Measurements(),
     turns: new Map(),
+    activity: new Activity(),
+    maySleep: Deferred.makeUnsafe(),
+    withSleepPermit: Semaphore.makeUnsafe(sleepsAtOnce).withPermits(1),
     withStartPermit: startPermits(all.settings.maxConcurrentVmStarts),
     claimSlot,
     releaseSlot,

@@ -8,6 +8,7 @@ import type { AppId, HostDesiredState } from "../document/schema.ts"
 import { timed } from "../metrics/host-metrics.ts"
 import type { AppRecord, VolumeRecord } from "../services/HostState.ts"
 import { MetricsPage } from "../services/MetricsPage.ts"
+import { runActivity } from "./activity.ts"
 import { runApp } from "./app.ts"
 import { byApp, claimsOf, hostnameOwners, unnamed } from "./desired-apps.ts"
 import { type DocumentInForce, documentFromNotes, watchDocument } from "./document-watch.ts"
@@ -34,12 +35,23 @@ const readNotes = Effect.fnUntraced(function* (host: HostContext) {
 
 /** Ends microVMs that no record speaks of: an earlier daemon died before it could write them down. */
 const sweep = Effect.fnUntraced(function* (host: HostContext, notes: Notes) {
-  const keep = [...notes.records.values()].flatMap(({ machine }) =>
-    machine === undefined ? [] : [machine.machineId]
+  const keep = [...notes.records.values()].flatMap(({ machine, asleep }) =>
+    [machine, asleep?.machine].flatMap((named) => (named === undefined ? [] : [named.machineId]))
   )
   const ended = yield* host.hypervisor.sweep(keep)
   if (ended.length > 0)
     yield* Effect.logWarning(`ended ${ended.length} microVMs that no app owns: ${ended.join(", ")}`)
+})
+
+/** Removes snapshots that no app wakes from any more. Nothing may fall asleep before. */
+const sweepSnapshots = Effect.fnUntraced(function* ({ state, hypervisor, settings }: HostContext) {
+  const records = yield* state.apps
+  const keep = records.filter(({ asleep }) => asleep?.machine !== undefined).map(({ appId }) => appId)
+  const removed = yield* hypervisor.sweepSnapshots(settings.snapshotDir, keep)
+  if (removed.length > 0)
+    yield* Effect.logWarning(
+      `removed ${removed.length} snapshots that no app wakes from: ${removed.join(", ")}`
+    )
 })
 
 /** Between the death of an app's fiber and its next life. */
@@ -194,7 +206,12 @@ export const runHost = Effect.gen(function* () {
   yield* page.offer(metricsPage(told))
   const watching = watchDocument(inForce, { metrics: host.metrics, onAccepted, onVerdict })
   const reporting = runReporter({ ...told, changes })
-  yield* Effect.all([watching, reporting, runMeasuring(host), runMetering(host, changed)], {
+  const sleeping = Deferred.await(allLooked).pipe(
+    Effect.andThen(Effect.catch(sweepSnapshots(host), (error) => Effect.logError(error.message))),
+    Effect.andThen(Deferred.succeed(host.maySleep, undefined)),
+    Effect.andThen(runActivity(host))
+  )
+  yield* Effect.all([watching, reporting, runMeasuring(host), runMetering(host, changed), sleeping], {
     concurrency: "unbounded",
     discard: true
   })

@@ -14,6 +14,8 @@ export interface MemoryLedger {
     memoryMib: number,
     onShortfall: (mib: number) => Effect.Effect<void>
   ) => Effect.Effect<void>
+  /** Holds it if it may be held at once; else gives how many MiB the host is short of, and the app asks for nothing. */
+  readonly tryAcquire: (appId: string, memoryMib: number) => Effect.Effect<number>
   /** The app asks for nothing for now, since it will not start: what it might want stands in nobody's way until it asks again. */
   readonly decline: (appId: string) => Effect.Effect<void>
   /** Holds it whatever the host has: for a microVM that an earlier daemon has started. */
@@ -71,6 +73,11 @@ export const makeMemoryLedger = (capacityMib: number): MemoryLedger => {
       )
     })
 
+  const decline: MemoryLedger["decline"] = (appId) =>
+    Effect.suspend(() =>
+      declined.has(appId) || !claims.has(appId) ? Effect.void : change(() => declined.add(appId))
+    )
+
   return {
     setClaims: (next) =>
       change(() => {
@@ -79,10 +86,13 @@ export const makeMemoryLedger = (capacityMib: number): MemoryLedger => {
         claimedMib = next.reduce((sum, { memoryMib }) => sum + memoryMib, 0)
       }),
     acquire,
-    decline: (appId) =>
-      Effect.suspend(() =>
-        declined.has(appId) || !claims.has(appId) ? Effect.void : change(() => declined.add(appId))
-      ),
+    tryAcquire: (appId, memoryMib) =>
+      Effect.suspend(() => {
+        if (declined.delete(appId)) admissions = undefined
+        const missing = shortfall({ appId, memoryMib })
+        return Effect.as(missing === 0 ? change(() => setHolder(appId, memoryMib)) : decline(appId), missing)
+      }),
+    decline,
     hold: (appId, memoryMib) => change(() => setHolder(appId, memoryMib)),
     release: (appId) => (holders.has(appId) ? change(() => setHolder(appId, undefined)) : Effect.void),
     held: Effect.sync(() => heldMib)

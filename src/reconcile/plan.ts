@@ -6,6 +6,7 @@ import { sameJson } from "../document/difference.ts"
 import type { DesiredInstance, DesiredVolume, VolumeId } from "../document/schema.ts"
 import type { AppRecord, VolumeRecord } from "../services/HostState.ts"
 import { backoffMs, mayStart } from "./backoff.ts"
+import type { SleepReason } from "./idle.ts"
 
 /** What is known of one of the app's volumes. */
 export interface VolumeFacts {
@@ -32,6 +33,14 @@ export interface AppFacts {
   readonly refusal: string | undefined
   /** All slots were taken; ask again at this time. */
   readonly slotRetryAt: number | undefined
+  /** Something has come for the app and waits for it to be up. */
+  readonly wakeWanted: boolean
+  /** Its microVM is to sleep. */
+  readonly sleepDue: SleepReason | undefined
+  /** The layers of the instance that replaces the one that is up are here, or how their fetching failed. */
+  readonly replacement:
+    | { readonly deploymentId: string; readonly failure: { readonly retryAt: number } | undefined }
+    | undefined
 }
 
 export type StopReason = "not-desired" | "desired-stopped" | "superseded"
@@ -44,6 +53,18 @@ export type Step =
   | { readonly kind: "delete-volume"; readonly volumeId: VolumeId }
   | { readonly kind: "claim-slot" }
   | { readonly kind: "start"; readonly instance: DesiredInstance; readonly slot: number }
+  /** Fetch what the new release is made of while the old one still serves. */
+  | { readonly kind: "fetch-layers"; readonly instance: DesiredInstance }
+  | { readonly kind: "sleep"; readonly reason: SleepReason }
+  /** `patient`: no caller waits, so it may wait for memory. */
+  | {
+      readonly kind: "wake"
+      readonly instance: DesiredInstance
+      readonly slot: number
+      readonly patient: boolean
+    }
+  /** The app sleeps and is not to wake as what it was. */
+  | { readonly kind: "discard-snapshot" }
   /** Give up the slot, the record and the log of an app that the document no longer names. */
   | { readonly kind: "release" }
   /** The document no longer names the instance, but its volume is kept: the record stays for its slot alone. */
@@ -70,6 +91,30 @@ export const stopReason = (facts: AppFacts): StopReason | undefined => {
   if (instance === undefined) return "not-desired"
   if (!wantsMachine(instance)) return "desired-stopped"
   return record?.instance?.deploymentId === instance.deploymentId ? undefined : "superseded"
+}
+
+/** Whether the record is of the very release that the document names. */
+const sameRelease = (record: AppRecord | undefined, instance: DesiredInstance): boolean =>
+  record?.instance?.deploymentId === instance.deploymentId
+
+/**
+ * Whether the app sleeps: with a snapshot, or without one, as an `on-request` app does that was up once and was stopped, or
+ * ended while nobody was there to see it.
+ */
+export const dormant = (
+  record: AppRecord | undefined,
+  instance: DesiredInstance | undefined,
+  machineUp: boolean
+): boolean => {
+  if (record === undefined || instance === undefined || machineUp || !sameRelease(record, instance))
+    return false
+  if (record.asleep !== undefined) return wantsMachine(instance)
+  return (
+    instance.desiredState === "on-request" &&
+    record.machine === undefined &&
+    record.booted === true &&
+    failureOf(record, instance) === undefined
+  )
 }
 
 /** Failures of another deployment are not held against this one. */
@@ -105,8 +150,10 @@ export const grows = (wanted: DesiredVolume, facts: VolumeFacts | undefined): bo
 const needsProvisioning = (wanted: DesiredVolume, facts: VolumeFacts | undefined): boolean =>
   facts?.record?.state !== "ready" || grows(wanted, facts)
 
+/** A snapshot uses its volume as a microVM does: it holds what the guest knows of it. */
 const usedByMachine = (facts: AppFacts, volumeId: VolumeId): boolean =>
-  facts.machineUp && facts.record?.instance?.volumeId === volumeId
+  (facts.machineUp || facts.record?.asleep?.machine !== undefined) &&
+  facts.record?.instance?.volumeId === volumeId
 
 /** Whether an attempt on the one is an attempt on the other. */
 export const sameVolume = (left: DesiredVolume, right: DesiredVolume): boolean =>
@@ -140,6 +187,10 @@ const planInstance = (facts: AppFacts, instance: DesiredInstance): Plan => {
     return now < due ? wait(due) : step({ kind: "claim-slot" })
   }
   if (!wantsMachine(instance) || facts.machineUp) return wait()
+  if (dormant(record, instance, facts.machineUp)) {
+    const patient = instance.desiredState === "running"
+    return patient || facts.wakeWanted ? step({ kind: "wake", instance, slot: record.slot, patient }) : wait()
+  }
   const volume = facts.volumes.get(instance.volumeId)
   if (volume?.record?.state !== "ready") return wait()
   const failure = failureOf(record, instance)
@@ -164,14 +215,41 @@ const planAbsentInstance = (facts: AppFacts): Plan => {
 const sooner = (left: number | undefined, right: number | undefined): number | undefined =>
   left === undefined ? right : right === undefined ? left : Math.min(left, right)
 
+/** A release that cannot be fetched replaces none: the old one serves on. */
+const planReplacement = (facts: AppFacts, instance: DesiredInstance): Plan => {
+  const { replacement, refusal, now } = facts
+  const replace = step({ kind: "stop", reason: "superseded" })
+  if (refusal !== undefined) return replace
+  const fetch = step({ kind: "fetch-layers", instance })
+  if (replacement?.deploymentId !== instance.deploymentId) return fetch
+  const { failure } = replacement
+  if (failure === undefined) return replace
+  return now < failure.retryAt ? wait(failure.retryAt) : fetch
+}
+
+const planMachine = (facts: AppFacts): Plan | undefined => {
+  const { instance } = facts
+  const reason = stopReason(facts)
+  if (reason === "superseded" && instance !== undefined) return planReplacement(facts, instance)
+  if (reason !== undefined) return step({ kind: "stop", reason })
+  return facts.sleepDue === undefined || instance?.desiredState !== "on-request"
+    ? undefined
+    : step({ kind: "sleep", reason: facts.sleepDue })
+}
+
 /** The next step for the app, when nothing else is under way for it. */
 export const plan = (facts: AppFacts): Plan => {
   if (facts.strayMachine) return step({ kind: "end-stray" })
-  if (facts.machineUp) {
-    const reason = stopReason(facts)
-    if (reason !== undefined) return step({ kind: "stop", reason })
-  }
   let until: number | undefined
+  if (facts.machineUp) {
+    const next = planMachine(facts)
+    if (next?.kind === "step") return next
+    if (next?.kind === "wait") until = next.until
+  }
+  const { record, instance } = facts
+  if (record?.asleep !== undefined && !dormant(record, instance, facts.machineUp)) {
+    return step({ kind: "discard-snapshot" })
+  }
   for (const wanted of facts.desiredVolumes) {
     const next = planVolume(facts, wanted)
     if (next.kind === "step") return next
@@ -218,6 +296,21 @@ export const stillWanted = (running: Step, facts: AppFacts, waiting = false): bo
         wantsMachine(facts.instance) &&
         facts.instance.deploymentId === running.instance.deploymentId &&
         !(waiting && (bootsOtherwise(facts.instance, running.instance) || volumeStepIsDue(facts)))
+      )
+    case "wake":
+      return (
+        facts.instance !== undefined &&
+        facts.refusal === undefined &&
+        wantsMachine(facts.instance) &&
+        facts.instance.deploymentId === running.instance.deploymentId
+      )
+    case "fetch-layers":
+      return (
+        facts.instance !== undefined &&
+        facts.refusal === undefined &&
+        wantsMachine(facts.instance) &&
+        facts.instance.deploymentId === running.instance.deploymentId &&
+        sameJson(facts.instance.layers, running.instance.layers)
       )
     case "provision-volume": {
       const wanted = facts.desiredVolumes.find((volume) => volume.volumeId === running.volume.volumeId)

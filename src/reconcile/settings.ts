@@ -16,6 +16,8 @@ export class HostSettings extends Context.Service<
     readonly rawPortsPerGuest: number
     /** `volumes.storage_prefix`, echoed in the report. */
     readonly storagePrefix: string
+    /** `paths.snapshot_dir`: where apps that sleep lie, a directory each. */
+    readonly snapshotDir: string
     /** How long a guest may take from the VMM's start to its first word, in ms. */
     readonly guestHelloTimeoutMs: number
     /** What the report's `versions` says. */

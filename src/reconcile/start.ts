@@ -32,8 +32,8 @@ export const guestPorts = (instance: DesiredInstance): ReadonlyArray<number> => 
   ...(instance.config.ports ?? []).map(({ guestPort }) => guestPort)
 ]
 
-/** The hello of a guest that was just booted; the end of its VMM is the end of the wait. */
-const hello = (app: App, machine: Machine) => {
+/** The hello of a guest that was just booted or woken; the end of its VMM is the end of the wait. */
+export const hello = (app: App, machine: Machine) => {
   const { appId } = app.model
   const ended = Deferred.await(machine.exit).pipe(
     Effect.flatMap((exit) => Effect.fail(new BootFailed({ appId, reason: describeExit(exit) })))
@@ -42,7 +42,7 @@ const hello = (app: App, machine: Machine) => {
 }
 
 /** Ends a microVM that did not come up, and forgets it. */
-const discard = (app: App, machine: MachineRecord, scope: Scope.Closeable) =>
+export const discard = (app: App, machine: MachineRecord, scope: Scope.Closeable) =>
   Scope.close(scope, Exit.void).pipe(
     Effect.andThen(app.host.hypervisor.kill(machine)),
     Effect.andThen(app.amend(({ machine: _, ...record }) => record)),
@@ -91,7 +91,7 @@ const waitForMemory = ({ host, model, progress }: App, missingMib: number) =>
   )
 
 /** Holds the memory, runs the start, and gives the memory back unless the start succeeded. */
-const withMemory = <A, E>(app: App, memoryMib: number, run: Effect.Effect<A, E>) => {
+export const withMemory = <A, E>(app: App, memoryMib: number, run: Effect.Effect<A, E>) => {
   const { memory } = app.host
   const { appId } = app.model
   return memory
@@ -107,9 +107,10 @@ const countAttempt = Effect.fnUntraced(function* (app: App, instance: DesiredIns
   const at = yield* Clock.currentTimeMillis
   yield* app.amend((record) => {
     const same = record.instance?.deploymentId === instance.deploymentId
-    const { failure: _, lastRestart: __, healthy: ___, ...rest } = record
+    const { asleep: _, ...known } = record
+    const { failure: __, lastRestart: ___, healthy: ____, booted: _____, ...rest } = known
     return {
-      ...(same ? record : rest),
+      ...(same ? known : rest),
       instance,
       attempts: attemptsOf(record, instance) + 1,
       lastAttemptAt: at
@@ -117,17 +118,24 @@ const countAttempt = Effect.fnUntraced(function* (app: App, instance: DesiredIns
   })
 })
 
-const run = Effect.fnUntraced(function* (app: App, instance: DesiredInstance, slot: number) {
+/** Fetches the instance's layers, those that are not here yet; gives their paths, bottom first. */
+export const prepareLayers = ({ host, model }: App, instance: DesiredInstance) => {
+  const { metrics, images } = host
+  const prepared = Effect.forEach(instance.layers, (layer) => metrics.layer(images.prepare(layer)), {
+    concurrency: 4
+  })
+  return metrics.phase(model.appId, "layers", prepared)
+}
+
+/** The start of an app that holds the memory for it. */
+export const run = Effect.fnUntraced(function* (app: App, instance: DesiredInstance, slot: number) {
   const { host } = app
   const { appId } = app.model
   const { metrics } = host
   yield* Effect.logDebug(`starts deployment ${instance.deploymentId}`)
   yield* countAttempt(app, instance)
   yield* app.progress({ kind: "preparing" })
-  const prepared = Effect.forEach(instance.layers, (layer) => metrics.layer(host.images.prepare(layer)), {
-    concurrency: 4
-  })
-  const layers = yield* metrics.phase(appId, "layers", prepared)
+  const layers = yield* prepareLayers(app, instance)
   const attached = metrics.storage("volume_attach", host.volumes.attach(instance.volumeId))
   const volume = yield* metrics.phase(appId, "volume", attached)
   const link = yield* host.network.attach(slot, guestPorts(instance))
@@ -166,6 +174,7 @@ const takeUp = Effect.fnUntraced(function* (app: App, { machine, scope, session,
     instance,
     startedAt,
     restartCount: 0,
+    booted: true,
     healthy: false
   }))
   const greeted = Deferred.makeUnsafe<GuestSession>()
@@ -175,19 +184,17 @@ const takeUp = Effect.fnUntraced(function* (app: App, { machine, scope, session,
     { machine, instance, scope, session: greeted, health: unprobed, startedAt },
     app.post
   )
-  app.attach(attachment, unprobed)
+  yield* app.attach(attachment, unprobed, startedAt)
 })
+
+/** Takes the slot's link down unless the app came up. */
+export const detachUnlessUp = <A, E, R>(app: App, slot: number, up: Effect.Effect<A, E, R>) =>
+  Effect.onExit(up, (exit) =>
+    Exit.isSuccess(exit)
+      ? Effect.void
+      : Effect.catch(app.host.network.detach(slot), (error) => Effect.logError(error.message))
+  )
 
 /** The whole start. Fails with the error whose message is the sentence for the report. */
 export const start = (app: App, instance: DesiredInstance, slot: number) =>
-  withMemory(
-    app,
-    instance.config.resources.memoryMib,
-    run(app, instance, slot).pipe(
-      Effect.onExit((exit) =>
-        Exit.isSuccess(exit)
-          ? Effect.void
-          : Effect.catch(app.host.network.detach(slot), (error) => Effect.logError(error.message))
-      )
-    )
-  )
+  withMemory(app, instance.config.resources.memoryMib, detachUnlessUp(app, slot, run(app, instance, slot)))

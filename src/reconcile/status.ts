@@ -2,11 +2,13 @@
 import { sameJson } from "../document/difference.ts"
 import type { AppId, DeploymentId, DesiredVolume, VolumeId } from "../document/schema.ts"
 import type { InstanceState } from "../report/schema.ts"
-import type { RouteTarget } from "../services/Proxy.ts"
+import type { UnavailableTarget } from "../services/Proxy.ts"
+import { backoffMs } from "./backoff.ts"
 import { describeFailure, verdict } from "./health.ts"
 import type { AppModel, StartProgress } from "./model.ts"
 import {
   attemptsOf,
+  dormant,
   grows,
   outOfRestarts,
   sameVolume,
@@ -63,6 +65,16 @@ const progressMessage = (progress: StartProgress | undefined): string | undefine
   }
 }
 
+/** Why the release that the document names does not serve yet. */
+const replacementMessage = ({ desired, replacement, attachment, step }: AppModel): string | undefined => {
+  const next = desired.instance?.deploymentId
+  const serving = attachment?.instance.deploymentId
+  const failure = replacement?.deploymentId === next ? replacement?.failure : undefined
+  if (failure !== undefined)
+    return `deployment ${serving} serves on, as ${next} cannot be fetched: ${failure.reason}`
+  return step?.kind === "fetch-layers" ? `deployment ${serving} serves until ${next} is fetched` : undefined
+}
+
 const spentMessage = (attempts: number, maxRestarts: number, reason: string): string =>
   `${reason}. All ${maxRestarts} restarts are used up after ${attempts} starts: only a new deployment starts it again`
 
@@ -75,21 +87,27 @@ const stateOf = (
   const { attachment, record, step } = model
   const instance = model.desired.instance
   if (step?.kind === "stop") return ["stopping", undefined]
-  if (attachment !== undefined && step?.kind !== "start") {
+  if (attachment !== undefined && step?.kind !== "start" && step?.kind !== "wake") {
+    // What serves is not what the document asks for.
+    const replaced = instance !== undefined && attachment.instance.deploymentId !== instance.deploymentId
+    if (replaced && wantsMachine(instance)) return ["pending", refusal ?? replacementMessage(model)]
     const check = attachment.instance.config.healthCheck
     const seen = verdict(model.health, check, now - (record?.startedAt ?? now))
     const sentence =
       seen === "unhealthy" || seen === "never-answered"
         ? describeFailure(model.health, check, attachment.instance.config.httpPort)
-        : refusal
+        : (refusal ?? model.sleepFailure)
     return [seen === "never-answered" ? "failed" : seen, sentence]
   }
   if (refusal !== undefined) return ["failed", refusal]
   if (model.slotFailure !== undefined && record === undefined) return ["failed", model.slotFailure.reason]
   if (instance === undefined) return ["pending", undefined]
-  if (step?.kind === "start") {
+  if (step?.kind === "start" || step?.kind === "wake") {
     if (model.progress?.kind === "booting") return ["starting", undefined]
-    return ["pending", progressMessage(model.progress)]
+    return [step.kind === "wake" && !step.patient ? "idle" : "pending", progressMessage(model.progress)]
+  }
+  if (dormant(record, instance, attachment !== undefined)) {
+    return [instance.desiredState === "on-request" ? "idle" : "pending", model.wakeFailure]
   }
   if (!wantsMachine(instance)) return record === undefined ? ["pending", undefined] : ["stopped", undefined]
   const volume = model.volumes.get(instance.volumeId)
@@ -232,16 +250,54 @@ export const sameStatus = (left: AppStatus, right: AppStatus): boolean =>
   sameInstance(left.instance, right.instance) &&
   sameJson(left.volumes, right.volumes)
 
-/** What the proxy does with the app's requests in this state. */
-export const routeTarget = (
-  status: InstanceStatus,
-  reach: (slot: number) => { readonly host: string; readonly port: number }
-): RouteTarget => {
-  if ((status.state === "running" || status.state === "unhealthy") && status.slot !== undefined) {
-    return { kind: "up", ...reach(status.slot) }
-  }
-  return { kind: "unavailable", reason: unavailableReason[status.state] }
+/** What is to be done with what comes for the app. `held`: it waits until the app is up, or is known not to come up. */
+export type Reachability = { readonly kind: "up" } | { readonly kind: "held" } | UnavailableTarget
+
+/** Whether the microVM that is up serves: a new release's layers may be on their way meanwhile. */
+const serves = ({ attachment, step, progress, health, record }: AppModel, now: number): boolean => {
+  if (attachment === undefined || step?.kind === "stop" || step?.kind === "start" || step?.kind === "wake")
+    return false
+  if (step?.kind === "sleep" && progress?.kind === "falling-asleep") return false
+  const check = attachment.instance.config.healthCheck
+  const seen = verdict(health, check, now - (record?.startedAt ?? now))
+  return seen === "running" || seen === "unhealthy"
 }
+
+/** Seconds until the next start that the restart policy allows, for the caller. */
+const retryAfter = (model: AppModel, now: number): number | undefined => {
+  const { record } = model
+  const { instance } = model.desired
+  if (instance === undefined || record?.failure === undefined || outOfRestarts(record, instance))
+    return undefined
+  const policy = instance.config.restartPolicy
+  const due = record.failure.at + backoffMs(policy, attemptsOf(record, instance))
+  return Math.max(1, Math.ceil((due - now) / 1000))
+}
+
+/** What the proxy does with what comes for the app in this state. */
+export const reachability = (model: AppModel, status: InstanceStatus, now: number): Reachability => {
+  if (serves(model, now)) return { kind: "up" }
+  const { step, progress } = model
+  const replaced = step?.kind === "stop" && step.reason === "superseded"
+  const short = progress?.kind === "short-of-memory"
+  const coming =
+    replaced ||
+    step?.kind === "sleep" ||
+    status.state === "starting" ||
+    status.state === "idle" ||
+    status.state === "running" ||
+    (status.state === "pending" && !short)
+  if (coming) return { kind: "held" }
+  const seconds = short ? memoryRetrySeconds : retryAfter(model, now)
+  return {
+    kind: "unavailable",
+    reason: unavailableReason[status.state],
+    ...(seconds === undefined ? {} : { retryAfter: seconds })
+  }
+}
+
+/** How soon somebody may come back who finds no room. */
+export const memoryRetrySeconds = 5
 
 /** For strangers: no reason of the operator's is told them. */
 const unavailableReason: Record<InstanceState, string> = {

@@ -4,9 +4,11 @@ import { AppId, type DesiredVolume, VolumeId } from "../document/schema.ts"
 import type { VolumeRecord } from "../services/HostState.ts"
 import type { App } from "./app-context.ts"
 import type { Step } from "./plan.ts"
-import { start } from "./start.ts"
+import { sleep, snapshotPlace } from "./sleep.ts"
+import { prepareLayers, start } from "./start.ts"
 import { volumeOfAnother } from "./status.ts"
 import { endStray, stop } from "./stop.ts"
+import { wake } from "./wake.ts"
 
 /** All slots are taken. */
 export class NoSlotLeft extends Schema.TaggedError<NoSlotLeft>()("NoSlotLeft", { maxApps: Schema.Int }) {
@@ -58,6 +60,15 @@ const forgetVolume = Effect.fnUntraced(function* (app: App, volumeId: VolumeId) 
   app.host.volumeOwners.delete(volumeId)
 })
 
+/** The notes first: a snapshot that they do not speak of wakes nobody, and goes with the next start of the daemon. */
+const discardSnapshot = Effect.fnUntraced(function* (app: App) {
+  const { appId, record } = app.model
+  if (record?.asleep === undefined) return
+  yield* app.amend(({ asleep: _, ...rest }) => rest)
+  yield* app.host.hypervisor.discard(snapshotPlace(app, "").directory)
+  yield* Effect.logInfo(`what ${appId} held in memory is discarded: it does not wake as it was`)
+})
+
 const claimSlot = Effect.fnUntraced(function* (app: App) {
   const record = yield* app.host.claimSlot(app.model.appId)
   if (record === undefined) return yield* new NoSlotLeft({ maxApps: app.host.settings.maxApps })
@@ -83,6 +94,16 @@ export const runStep = Effect.fnUntraced(function* (app: App, step: Step) {
   switch (step.kind) {
     case "start":
       return yield* start(app, step.instance, step.slot)
+    case "fetch-layers":
+      return yield* prepareLayers(app, step.instance)
+    case "sleep":
+      return app.model.attachment === undefined
+        ? undefined
+        : yield* sleep(app, app.model.attachment, step.reason)
+    case "wake":
+      return yield* wake(app, step)
+    case "discard-snapshot":
+      return yield* discardSnapshot(app)
     case "stop":
       return app.model.attachment === undefined
         ? undefined

@@ -36,6 +36,15 @@ export const AppRecord = Schema.Struct({
   /** The microVM that is up or being started. Written before the VMM is, completed with its pid after. */
   machine: Schema.optionalKey(MachineRecord),
   startedAt: Schema.optionalKey(Schema.Number),
+  /** Whether a microVM of this instance's deployment has ever come up: its first boot is done. */
+  booted: Schema.optionalKey(Schema.Boolean),
+  /**
+   * The app sleeps since `at` (ms since 1970). `machine` is the microVM that the snapshot is of: it keeps its name through
+   * sleep and wake. Without it there is no snapshot, and a wake is a boot.
+   */
+  asleep: Schema.optionalKey(
+    Schema.Struct({ at: Schema.Number, machine: Schema.optionalKey(MachineRecord) })
+  ),
   /** Whether the microVM has been healthy since its start. */
   healthy: Schema.optionalKey(Schema.Boolean),
   lastHealthyAt: Schema.optionalKey(Schema.Number),

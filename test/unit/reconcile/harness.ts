@@ -25,6 +25,7 @@ import {
   readPage
 } from "../../../layers/testing/MetricsPage.ts"
 import { layerNetwork } from "../../../layers/testing/Network.ts"
+import { layerProxyMemory, makeProxyWorld } from "../../../layers/testing/Proxy.ts"
 import { layerReporterMemory, makeReporterWorld } from "../../../layers/testing/Reporter.ts"
 import { layerVolumeBackendMemory, makeVolumeWorld } from "../../../layers/testing/VolumeBackend.ts"
 import { Histogram } from "../../../src/metrics/instruments.ts"
@@ -46,6 +47,7 @@ const settings: HostSettings["Service"] = {
   servesHttp: true,
   rawPortsPerGuest: 7,
   storagePrefix: "host-1",
+  snapshotDir: "/memory/snapshots",
   guestHelloTimeoutMs: 30_000,
   versions: { agent: "test", zerofs: "none", firecracker: "none" }
 }
@@ -77,29 +79,28 @@ export const makeHost = Effect.fnUntraced(function* (options: HostOptions = {}) 
   const images = makeLayerImagesWorld()
   const logs = makeAppLogsWorld()
   const reporter = makeReporterWorld()
-  const routes = new Map<string, AppRoute>()
-  const routeLog: Array<AppRoute | { readonly removed: string }> = []
+  const proxyWorld = makeProxyWorld()
+  const routes: ReadonlyMap<string, AppRoute> = proxyWorld.routes
   const page = makeMetricsPageWorld()
   const proxied: { traffic: ProxyTraffic } = { traffic: noTraffic }
 
-  const proxy = Layer.sync(Proxy, () => {
-    routes.clear()
-    return {
-      address: { host: "127.0.0.1", port: 8080 },
-      traffic: Effect.sync(() => proxied.traffic),
-      setRoute: (route: AppRoute) =>
-        Effect.sync(() => {
-          routes.set(route.appId, route)
-          routeLog.push(route)
-        }),
-      removeRoute: (appId: string) =>
-        Effect.sync(() => {
-          routes.delete(appId)
-          routeLog.push({ removed: appId })
-        }),
-      endConnections: () => Effect.void
-    } as Proxy["Service"]
-  })
+  /** Forgets with each daemon what it routed, and counts what a test has not made up. */
+  const proxy = Layer.unwrap(
+    Effect.sync(() => {
+      proxyWorld.routes.clear()
+      return Layer.effect(
+        Proxy,
+        Effect.map(Proxy, (memory) =>
+          Proxy.of({
+            ...memory,
+            traffic: Effect.suspend(() =>
+              proxied.traffic === noTraffic ? memory.traffic : Effect.succeed(proxied.traffic)
+            )
+          })
+        )
+      ).pipe(Layer.provide(layerProxyMemory(proxyWorld)))
+    })
+  )
 
   const layers = () =>
     Layer.mergeAll(
@@ -167,7 +168,9 @@ export const makeHost = Effect.fnUntraced(function* (options: HostOptions = {}) 
     logs,
     reporter,
     routes,
-    routeLog,
+    proxy: proxyWorld,
+    /** Every change of a route, oldest first. */
+    routeLog: proxyWorld.changes,
     proxied,
     /** The metrics page, as Prometheus would get it now. */
     metrics: readPage(page),

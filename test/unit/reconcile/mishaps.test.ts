@@ -9,17 +9,24 @@ import { rawDocument, rawInstance, rawVolume, running, volumeOf } from "./docume
 import { makeHost } from "./harness.ts"
 
 /** The real table of routes after what the reconciler has told the proxy. */
-const table = (log: ReadonlyArray<AppRoute | { readonly removed: string }>) => {
+const table = (
+  log: ReadonlyArray<{ readonly appId: AppRoute["appId"]; readonly route: AppRoute | undefined }>
+) => {
   const unused = () => {
     throw new Error("no request is made here")
   }
   const pool = { retire: () => {} } as unknown as ReturnType<
     ConstructorParameters<typeof Routes>[0]["openPool"]
   >
-  const routes = new Routes({ openPool: () => pool, runWake: unused, onDefect: unused })
-  for (const entry of log) {
-    if ("removed" in entry) routes.remove(entry.removed as AppRoute["appId"])
-    else routes.set(entry)
+  const routes = new Routes({
+    openPool: () => pool,
+    runWake: unused,
+    onDefect: unused,
+    timeouts: { settle: 0, settleRetry: 0 }
+  })
+  for (const { appId, route } of log) {
+    if (route === undefined) routes.remove(appId)
+    else routes.set(route)
   }
   return routes
 }

@@ -29,7 +29,10 @@ const steady: AppFacts = {
   machineUp: true,
   strayMachine: false,
   refusal: undefined,
-  slotRetryAt: undefined
+  slotRetryAt: undefined,
+  wakeWanted: false,
+  sleepDue: undefined,
+  replacement: undefined
 }
 const next = (facts: Partial<AppFacts>): Plan => plan({ ...steady, ...facts })
 const kind = (facts: Partial<AppFacts>): string => {
@@ -57,7 +60,10 @@ describe("the planner", () => {
   })
 
   it("replaces a microVM when deploymentId changes, and for nothing else", () => {
-    assert.strictEqual(kind({ instance: instance("app-1", { deploymentId: "dep-2" }) }), "stop")
+    const release = instance("app-1", { deploymentId: "dep-2" })
+    assert.strictEqual(kind({ instance: release }), "fetch-layers")
+    const fetched = { deploymentId: "dep-2", failure: undefined }
+    assert.strictEqual(kind({ instance: release, replacement: fetched }), "stop")
     assert.strictEqual(kind({ instance: instance("app-1", { config: { httpPort: 8080 } }) }), "wait")
     assert.strictEqual(kind({ instance: instance("app-1", { hostnames: [] }) }), "wait")
   })

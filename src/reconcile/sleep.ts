@@ -1,0 +1,98 @@
+/**
+ * From a microVM that is up to a snapshot. What comes for the app meanwhile is held, and wakes it as soon as it sleeps.
+ *
+ * Nothing is written down before: until the snapshot is committed the microVM is the app, and a daemon that dies here
+ * leaves one or the other. Whatever goes wrong, the app runs on with its memory, unless its VMM has ended.
+ */
+import { Clock, Deferred, Effect, Exit, Schema } from "effect"
+import type { SnapshotPlace } from "../services/Hypervisor.ts"
+import { readArrivals } from "./activity.ts"
+import type { App } from "./app-context.ts"
+import { letGo } from "./attachment.ts"
+import { unprobed } from "./health.ts"
+import type { SleepReason } from "./idle.ts"
+import type { Attachment } from "./model.ts"
+
+/** How long a frozen guest waits for the daemon before it thaws by itself, of its own time. */
+const leaseMs = 30_000
+
+/** Something came for the app, so it is not put to sleep. */
+export class NotQuiet extends Schema.TaggedError<NotQuiet>()("NotQuiet", { appId: Schema.String }) {
+  override get message() {
+    return `${this.appId} is not put to sleep: something is open, or has just come for it`
+  }
+}
+
+/** The guest cannot be made ready. */
+export class NotGreeted extends Schema.TaggedError<NotGreeted>()("NotGreeted", { appId: Schema.String }) {
+  override get message() {
+    return `${this.appId} could not be put to sleep: its guest has not answered this daemon yet`
+  }
+}
+
+/** Where the app's snapshot lies, or would. */
+export const snapshotPlace = ({ host, model }: App, deploymentId: string): SnapshotPlace => ({
+  directory: `${host.settings.snapshotDir}/${model.appId}`,
+  deploymentId
+})
+
+/**
+ * Asked once everything that comes is held: whether the app has anything to do. An expired lifetime has given what is
+ * open its time; what has come since the last reading counts for the others.
+ */
+const isQuiet = Effect.fnUntraced(function* ({ host, model }: App, reason: SleepReason) {
+  if (reason === "max-lifetime") return true
+  const { open, held, arrivals } = (yield* readArrivals(host))(model.appId)
+  const known = host.activity.of(model.appId)?.arrivals
+  return open - held <= 0 && (reason === "forced" || known === undefined || arrivals === known)
+})
+
+const snapshot = Effect.fnUntraced(function* (app: App, { machine, instance, session }: Attachment) {
+  const { model, host } = app
+  if (!Deferred.isDoneUnsafe(session)) return yield* new NotGreeted({ appId: model.appId })
+  const guest = yield* Deferred.await(session)
+  const thaw = Effect.catch(guest.thaw, (error) => Effect.logError(error.message))
+  const place = snapshotPlace(app, instance.deploymentId)
+  yield* guest.freeze(leaseMs).pipe(
+    Effect.andThen(host.hypervisor.sleep(machine, place)),
+    Effect.onExit((exit) =>
+      Exit.isSuccess(exit) || Deferred.isDoneUnsafe(machine.exit) ? Effect.void : thaw
+    )
+  )
+})
+
+/** The snapshot is the app from now on, whether this can be written down or not: it is found by the machine's name. */
+const commit = Effect.fnUntraced(function* (app: App, attachment: Attachment) {
+  const { host, model } = app
+  const at = yield* Clock.currentTimeMillis
+  const { process: _, ...machine } = attachment.machine.record
+  yield* letGo(attachment)
+  model.attachment = undefined
+  model.health = unprobed
+  yield* host.memory.release(model.appId)
+  yield* Effect.catch(host.network.detach(machine.slot), (error) => Effect.logError(error.message))
+  yield* Effect.catch(
+    app.amend(({ machine: __, startedAt: ___, healthy: ____, failure: _____, ...record }) => ({
+      ...record,
+      attempts: 0,
+      asleep: { at, machine }
+    })),
+    (error) => Effect.logError(error.message)
+  )
+})
+
+/** The whole sleep. Fails with the error whose message says why the app is up. */
+export const sleep = Effect.fnUntraced(function* (app: App, attachment: Attachment, reason: SleepReason) {
+  const { host, model } = app
+  yield* host.withSleepPermit(
+    Effect.uninterruptibleMask((restore) =>
+      Effect.gen(function* () {
+        yield* app.progress({ kind: "falling-asleep" })
+        if (!(yield* isQuiet(app, reason))) return yield* new NotQuiet({ appId: model.appId })
+        yield* host.metrics.snapshotTaken(model.appId, restore(snapshot(app, attachment)))
+        yield* commit(app, attachment)
+        yield* Effect.logInfo(`${model.appId} sleeps (${reason})`)
+      })
+    )
+  )
+})
