@@ -53,10 +53,13 @@ export const freePort = (preferred: number): Effect.Effect<number, Problem> => {
   return probe(preferred).pipe(Effect.catchTag("Problem", () => probe(0)))
 }
 
-/** Makes the host's folders and writes its configuration. What an earlier run left there is kept. */
+/**
+ * Makes the host's folders and writes its configuration. What an earlier run left there is kept. Guests are on the user
+ * network where nothing is said: it changes nothing on the machine.
+ */
 export const layOut = (
   folder: string,
-  options: { readonly maxApps: number; readonly proxyPort: number }
+  options: { readonly maxApps: number; readonly proxyPort: number; readonly network?: "tap" | "user" }
 ): Effect.Effect<LocalHost, Problem> =>
   attempt(`the host's folder ${folder} cannot be laid out`, () => {
     const host: LocalHost = {
@@ -85,7 +88,11 @@ export const layOut = (
       artifacts: { store_url: host.artifacts },
       volumes: { backend: "local-file", storage_prefix: "volumes" },
       proxy: { http: { listen_address: "127.0.0.1", port: options.proxyPort } },
-      hypervisor: { backend: "qemu", binary: "/usr/bin/qemu-system-x86_64", network: "user" }
+      hypervisor: {
+        backend: "qemu",
+        binary: "/usr/bin/qemu-system-x86_64",
+        network: options.network ?? "user"
+      }
     }
     writeFileSync(host.config, `${stringify(config)}\n`)
     return host

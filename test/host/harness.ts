@@ -43,7 +43,7 @@ const kill = (pid: number) => {
 }
 
 /** A host laid out in a folder of its own; whatever of it still runs is ended with the scope, and the folder removed. */
-export const makeHost = (options: { readonly maxApps?: number } = {}) =>
+export const makeHost = (options: { readonly maxApps?: number; readonly network?: "tap" | "user" } = {}) =>
   Effect.gen(function* () {
     const folder = yield* Effect.acquireRelease(
       Effect.sync(() => mkdtempSync(join(tmpdir(), "nibrunner-host-"))),
@@ -55,7 +55,11 @@ export const makeHost = (options: { readonly maxApps?: number } = {}) =>
         })
     )
     const proxyPort = yield* freePort(0)
-    return yield* layOut(folder, { maxApps: options.maxApps ?? 16, proxyPort })
+    return yield* layOut(folder, {
+      maxApps: options.maxApps ?? 16,
+      proxyPort,
+      network: options.network ?? "user"
+    })
   })
 
 /** A daemon that is stopped by `stop` (SIGTERM, its end awaited) or ended at once by `kill`. */

@@ -42,6 +42,10 @@ export const layerTapNetwork = (
       yield* holdNetwork
       const keeper = yield* makeKeeper(options)
       const { slots } = keeper
+      // MicroVMs of an earlier daemon may be behind them: whoever is not swept goes on.
+      for (const slot of yield* listTaps) keeper.set(slot, [])
+      /** The slots whose taps this daemon has made, or was told to keep: in them is nothing of an unknown owner. */
+      const own = new Set<number>()
       const context = yield* Effect.context<ChildProcessSpawner.ChildProcessSpawner>()
 
       /** With the programs that it needs, and its failure told as one of this slot, or of the network. */
@@ -59,7 +63,10 @@ export const layerTapNetwork = (
 
       /** Packets stop before the tap goes, and what was open is forgotten last, so that nothing opens it again. */
       const takeDown = (slot: number) =>
-        Effect.sync(() => keeper.forget(slot)).pipe(
+        Effect.sync(() => {
+          own.delete(slot)
+          keeper.forget(slot)
+        }).pipe(
           // The tap goes in any case: the keeper says that it cannot load the rules, and goes on trying.
           Effect.andThen(Effect.ignore(keeper.ensure)),
           Effect.andThen(deleteTap(slot)),
@@ -69,9 +76,10 @@ export const layerTapNetwork = (
       return Network.of({
         attach: Effect.fnUntraced(function* (slot, ports) {
           const link = yield* Effect.fromResult(tapLink(slot, ports))
-          const known = slots.has(slot)
+          const known = own.has(slot)
           if (!known || !hasTap(slot)) yield* here(make(slot), slot)
           if (!known) keeper.set(slot, [])
+          own.add(slot)
           yield* here(keeper.ensure, slot).pipe(
             Effect.tapError(() => (known ? Effect.void : here(Effect.ignore(takeDown(slot)))))
           )
@@ -86,8 +94,14 @@ export const layerTapNetwork = (
             const kept = taps.filter((slot) => keep.includes(slot))
             // Not cut: a microVM that runs goes on with what it has open.
             yield* Effect.forEach(kept, (slot) => makeTap(slot, options.owner(slot)), { concurrency: 4 })
-            for (const slot of kept) if (!slots.has(slot)) keeper.set(slot, [])
-            for (const slot of gone) keeper.forget(slot)
+            for (const slot of kept) {
+              own.add(slot)
+              if (!slots.has(slot)) keeper.set(slot, [])
+            }
+            for (const slot of gone) {
+              own.delete(slot)
+              keeper.forget(slot)
+            }
             yield* keeper.ensure
             yield* Effect.forEach(gone, (slot) => Effect.andThen(deleteTap(slot), cutAll(slot)), {
               concurrency: 4
