@@ -20,6 +20,8 @@ export class Crowd {
   /** Told when there is no room any more, as often as that is. */
   readonly #onFull: () => void
   readonly #members = new Set<Member>()
+  /** When it makes sense to look for spare ones again; in ms of `performance.now`. */
+  #lookAgainAt = 0
   /** Connections whose TLS handshake is not over, the oldest first. */
   readonly #handshakes = new Map<string, Socket>()
 
@@ -69,11 +71,13 @@ export class Crowd {
   }
 
   #makeRoom(): void {
+    if (performance.now() < this.#lookAgainAt) return
     const spare = [...this.#members].filter(({ isSpare }) => isSpare)
     const handshakes = [...this.#handshakes]
     const candidates = spare.length + handshakes.length
-    if (candidates === 0) return
-    const share = Math.min(1, Math.ceil(this.#limit / BATCHES) / candidates)
+    const wanted = Math.ceil(this.#limit / BATCHES)
+    if (candidates < wanted) this.#lookAgainAt = performance.now() + POOR_LOOK_MS
+    const share = candidates > wanted ? wanted / candidates : 1
     spare.sort((a, b) => a.deadline - b.deadline)
     for (const member of spare.slice(0, Math.ceil(spare.length * share))) {
       this.#members.delete(member)
@@ -88,6 +92,8 @@ export class Crowd {
 
 /** So many times room is made until all spare connections were closed: looking for them costs more than closing one. */
 const BATCHES = 16
+/** How long a look counts that found less than a batch. */
+const POOR_LOOK_MS = 100
 
 /** The same for a connection and for the TLS that is spoken on it. */
 const nameOf = ({ remoteAddress, remotePort, localAddress, localPort }: Socket): string =>
