@@ -2,7 +2,6 @@
 import { Effect, Layer, Schema } from "effect"
 import type { HostSecrets } from "../src/config/host-env.ts"
 import { DEFAULT_KEEP_MIB_PER_APP, type HostConfig } from "../src/config/schema.ts"
-import { HostSettings } from "../src/reconcile/settings.ts"
 import { layerWatchedDocument } from "./document/watch.ts"
 import { layerVirtioSerialGuest } from "./guest/virtio-serial/layer.ts"
 import { layerVerifiedGuestImage } from "./guest-image/verified.ts"
@@ -15,10 +14,11 @@ import { layerNetwork } from "./network/choose.ts"
 import { layerProxy, type ProxyOptions } from "./proxy/layer.ts"
 import { layerFileReporter } from "./reporter/file.ts"
 import { layerMetricsPage } from "./reporter/metrics.ts"
-import { settingsOf } from "./settings.ts"
+import { layerSettings } from "./settings.ts"
 import { layerSqliteState } from "./state/sqlite.ts"
 import { layerArtifacts, layerExports } from "./store/configured.ts"
 import { layerLocalFileVolumes } from "./volume/local-file.ts"
+import { layerZerofsVolumes } from "./volume/zerofs/layer.ts"
 
 /** The configuration is right, but asks for something that this version does not have. */
 export class NotSupported extends Schema.TaggedError<NotSupported>()("NotSupported", {
@@ -36,10 +36,6 @@ const QEMU = "qemu-system-x86_64"
 /** Says so when the configuration asks for what is not there yet, before anything is touched. */
 const supported = (config: HostConfig) => {
   const problems: ReadonlyArray<readonly [boolean, NotSupported]> = [
-    [
-      config.volumes.backend === "zerofs",
-      new NotSupported({ key: "volumes.backend", value: "zerofs", instead: "local-file" })
-    ],
     [
       config.hypervisor?.backend === "firecracker",
       new NotSupported({ key: "hypervisor.backend", value: "firecracker", instead: "qemu" })
@@ -70,6 +66,11 @@ const proxyOptions = ({ proxy }: HostConfig): ProxyOptions => {
   }
 }
 
+const layerVolumes = ({ paths, volumes: { zerofs } }: HostConfig) =>
+  zerofs === undefined
+    ? layerLocalFileVolumes({ stateDir: paths.state_dir })
+    : layerZerofsVolumes({ zerofs, stateDir: paths.state_dir, runtimeDir: paths.runtime_dir })
+
 /** Every service of a host. The guest image is verified and the state directory is held before anything else happens. */
 export const layerLive = (config: HostConfig, secrets: HostSecrets) => {
   const { metrics, paths } = config
@@ -82,7 +83,7 @@ export const layerLive = (config: HostConfig, secrets: HostSecrets) => {
     layerVirtioSerialGuest,
     layerNetwork(config),
     layerHttpProber,
-    layerLocalFileVolumes({ stateDir }),
+    layerVolumes(config),
     layerSquashfsImages({ stateDir }).pipe(Layer.provide(store)),
     layerExports(config, secrets, process.env),
     layerFileLogs({ stateDir, keepBytes: keepMib * 2 ** 20 }),
@@ -93,7 +94,7 @@ export const layerLive = (config: HostConfig, secrets: HostSecrets) => {
     layerWatchedDocument({ path: paths.desired_state_file }),
     layerLinuxHostInfo({ stateDir }),
     layerProxy(proxyOptions(config)),
-    Layer.sync(HostSettings, () => settingsOf(config))
+    layerSettings(config)
   )
   // The order is a promise: who does not hold the state directory has touched nothing.
   return Layer.unwrap(Effect.as(supported(config), services)).pipe(

@@ -391,20 +391,16 @@ static void begin_anew(int signal)
 	(void)signal;
 }
 
-/* Whoever owns the directory may connect, also to a socket that takes the place of an earlier one. */
+/* Whoever sees the socket may connect: who does not, cannot get at its directory. */
 static int listen_at(const char *path)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	struct stat directory;
-	char parent[sizeof address.sun_path];
 	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	strcpy(address.sun_path, path);
-	strcpy(parent, path);
 	unlink(path);
-	umask(0177);
+	umask(0111);
 	if (listener < 0 || bind(listener, (struct sockaddr *)&address, sizeof address) < 0 ||
-	    stat(dirname(parent), &directory) < 0 || chown(path, directory.st_uid, directory.st_gid) < 0 ||
 	    listen(listener, 16) < 0) {
 		perror(path);
 		exit(1);

@@ -8,7 +8,7 @@ import { HostView } from "../../src/services/HostView.ts"
 import { onFile } from "../files/problem.ts"
 import { HostInfoUnreadable, memTotalMib } from "../host-info/linux.ts"
 import { findVmm } from "../hypervisor/qemu/process.ts"
-import { settingsOf } from "../settings.ts"
+import { asked, reservedMemoryMib } from "../settings.ts"
 import { isStateDirectoryHeld } from "../state/lock.ts"
 import { lookAtDocument, lookAtNotes } from "../state/look.ts"
 
@@ -26,14 +26,14 @@ export const layerHostView = (config: HostConfig) =>
       )
       if (memoryMib === undefined)
         return yield* new HostInfoUnreadable({ reason: `${MEMINFO} has no MemTotal` })
-      const settings = settingsOf(config)
+      const settings = { ...asked(config), reservedMemoryMib: yield* reservedMemoryMib(config) }
       return {
         notes: lookAtNotes(config.paths.state_dir),
         document: lookAtDocument(config.paths.state_dir),
         daemonRuns: isStateDirectoryHeld(config.paths.state_dir),
         runs: (record) => Effect.sync(() => findVmm(record, config.paths.runtime_dir) !== undefined),
         limits: limitsOf({ vcpuCount: os.availableParallelism(), memoryMib }, settings),
-        maxApps: settings.maxApps
+        maxApps: config.max_apps
       }
     })
   )

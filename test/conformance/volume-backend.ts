@@ -1,8 +1,8 @@
 /** What every volume backend must do. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, type Layer, type Scope } from "effect"
+import { Effect, Fiber, type Layer, type Scope, SubscriptionRef } from "effect"
 import { VolumeId } from "../../src/document/schema.ts"
-import { VolumeBackend } from "../../src/services/VolumeBackend.ts"
+import { type Checkpoints, type NbdExport, VolumeBackend } from "../../src/services/VolumeBackend.ts"
 
 export interface VolumeBackendHarness {
   /** Each build is a daemon's start on the same disk. */
@@ -11,6 +11,8 @@ export interface VolumeBackendHarness {
   readonly formatting: (volumeId: VolumeId) => Effect.Effect<string>
   /** Size of the device, bytes. */
   readonly size: (volumeId: VolumeId) => Effect.Effect<number>
+  /** Where there are checkpoints: the same of a volume as a checkpoint has it. */
+  readonly formattingAt?: (opened: NbdExport) => Effect.Effect<string>
 }
 
 const MIB = 2 ** 20
@@ -135,4 +137,88 @@ export const volumeBackendConformance = (
         assert.strictEqual(yield* size(id("v")), 16 * MIB)
         assert.deepStrictEqual(yield* backend((volumes) => volumes.list), [id("v")])
       }))
+
+    test("flushes a volume, and says of one that is not there that there is none", () =>
+      Effect.gen(function* () {
+        yield* backend((volumes) => volumes.provision({ volumeId: id("v"), sizeBytes: 16 * MIB }))
+        yield* backend((volumes) => volumes.flush(id("v")))
+        const error = yield* Effect.flip(backend((volumes) => volumes.flush(id("w"))))
+        assert.include(error.message, "volume w cannot be flushed")
+      }))
+
+    test("is in no trouble", () =>
+      Effect.gen(function* () {
+        const trouble = yield* backend((volumes) => SubscriptionRef.get(volumes.trouble))
+        assert.isUndefined(trouble)
+      }))
+
+    const checkpointing = (
+      sentence: string,
+      body: (
+        checkpoints: Checkpoints,
+        harness: Required<VolumeBackendHarness>
+      ) => Effect.Effect<void, unknown, VolumeBackend | Scope.Scope>
+    ) =>
+      test(sentence, (harness) =>
+        Effect.gen(function* () {
+          const { checkpoints } = yield* VolumeBackend
+          assert.strictEqual(checkpoints !== undefined, harness.formattingAt !== undefined)
+          const { formattingAt } = harness
+          if (checkpoints !== undefined && formattingAt !== undefined)
+            yield* body(checkpoints, { ...harness, formattingAt })
+        })
+      )
+
+    checkpointing("cuts a checkpoint once, lists it and deletes it, or has none at all", (checkpoints) =>
+      Effect.gen(function* () {
+        assert.deepStrictEqual(yield* checkpoints.list, [])
+        const made = yield* checkpoints.create("ckpt-1")
+        assert.strictEqual(made.name, "ckpt-1")
+        assert.notStrictEqual(made.reference, "")
+        assert.strictEqual(made.createdAt % 1000, 0)
+        assert.deepStrictEqual(yield* checkpoints.create("ckpt-1"), made)
+        const other = yield* checkpoints.create("export-2")
+        const byName = (yield* checkpoints.list).toSorted((a, b) => a.name.localeCompare(b.name))
+        assert.deepStrictEqual(
+          byName.map(({ name, reference }) => ({ name, reference })),
+          [made, other].map(({ name, reference }) => ({ name, reference }))
+        )
+        yield* checkpoints.delete("ckpt-1")
+        yield* checkpoints.delete("ckpt-1")
+        assert.deepStrictEqual(
+          (yield* checkpoints.list).map(({ name }) => name),
+          ["export-2"]
+        )
+      })
+    )
+
+    checkpointing(
+      "opens a volume as it was at the checkpoint, whatever became of it",
+      (checkpoints, harness) =>
+        Effect.gen(function* () {
+          const provision = backend((volumes) =>
+            volumes.provision({ volumeId: id("v"), sizeBytes: 16 * MIB })
+          )
+          yield* provision
+          const then = yield* harness.formatting(id("v"))
+          yield* checkpoints.create("ckpt-1")
+          yield* backend((volumes) => volumes.teardown(id("v")))
+          yield* provision
+          assert.notStrictEqual(yield* harness.formatting(id("v")), then)
+          const open = checkpoints.open("ckpt-1", id("v"))
+          const read = Effect.scoped(Effect.flatMap(open, harness.formattingAt))
+          assert.strictEqual(yield* read, then)
+          assert.deepStrictEqual(yield* Effect.all([read, read], { concurrency: "unbounded" }), [then, then])
+        })
+    )
+
+    checkpointing("opens no checkpoint that there is not, and no volume that is not in it", (checkpoints) =>
+      Effect.gen(function* () {
+        const opened = (name: string) => Effect.flip(Effect.scoped(checkpoints.open(name, id("v"))))
+        assert.include((yield* opened("nowhere")).message, "checkpoint nowhere cannot be opened: ")
+        yield* checkpoints.create("ckpt-1")
+        const message = (yield* opened("ckpt-1")).message
+        assert.include(message, "checkpoint ckpt-1 cannot be opened: volume v is not in it")
+      })
+    )
   })

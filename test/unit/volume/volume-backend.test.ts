@@ -15,6 +15,11 @@ volumeBackendConformance(
     return {
       layer: layerVolumeBackendMemory(world),
       formatting: (volumeId) => Effect.sync(() => String(world.volumes.get(volumeId)?.formatting)),
+      formattingAt: ({ exportName }) =>
+        Effect.sync(() => {
+          const opened = world.checkpoints.get(world.opened[0] ?? "")
+          return String(opened?.volumes.get(exportName as VolumeId)?.formatting)
+        }),
       size: (volumeId) => Effect.sync(() => world.volumes.get(volumeId)?.sizeBytes ?? -1)
     }
   })
