@@ -14,12 +14,16 @@ export const packages = [
   { name: "e2fsprogs", command: "mke2fs", for: "run", why: "formats volumes" },
   { name: "squashfs-tools", command: "mksquashfs", for: "run", why: "packs programs into layers" },
   { name: "iproute2", command: "ip", for: "run", why: "makes the taps of guests" },
+  { name: "qemu-utils", command: "qemu-img", for: "run", why: "takes new volumes to ZeroFS" },
   { name: "nftables", command: "nft", for: "run", why: "keeps guests apart" },
   { name: "conntrack", command: "conntrack", for: "run", why: "ends what is open to a guest" },
 
   { name: "mmdebstrap", command: "mmdebstrap", for: "build", why: "gathers the guest's Debian base" },
   { name: "gcc", command: "gcc", for: "build", why: "compiles PID 1 and the example" },
   { name: "musl-tools", command: "musl-gcc", for: "build", why: "links them statically" },
+
+  { name: "nbdkit", command: "nbdkit", for: "test", why: "serves the volumes of ZeroFS's stand-in" },
+  { name: "libnbd-bin", command: "nbdinfo", for: "test", why: "an NBD client that is not ours" },
 
   { name: "shellcheck", command: "shellcheck", for: "check", why: "lints the shell scripts" },
 
