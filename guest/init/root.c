@@ -81,7 +81,7 @@ const char *root_mount(const struct boot_spec *spec) {
 		strcat(strcat(options, where), i ? ":" : ",");
 	}
 	/* Without redirects, what the volume holds means the same over other layers. */
-	strcat(options, "upperdir=/volume/upper,workdir=/volume/work,redirect_dir=off,metacopy=off,index=off");
+	strcat(options, "upperdir=/volume/upper,workdir=/volume/work,redirect_dir=nofollow,metacopy=off,index=off");
 	mkdir(ROOT, 0755);
 	if (mount("overlay", ROOT, "overlay", MS_NOSUID | MS_NODEV | MS_NOATIME, options))
 		return sentence("the root cannot be stacked: %s", strerror(errno));

@@ -23,19 +23,22 @@ const layer = workshop.squashfs(
 describe("a volume", () => {
   it("hides with whiteouts and opaque directories what the layers hold; only those of the trusted namespace", async () => {
     const volume = workshop.volume(32, [
-      ...["upper", "upper/srv", "upper/srv/opaque", "upper/srv/merged", "upper/srv/user"].map(
+      ...["upper", ...["", "/opaque", "/merged", "/user", "/moved"].map((path) => `upper/srv${path}`)].map(
         (path) => `mkdir ${path}`
       ),
       "cd upper/srv",
       "mknod gone c 0 0",
       "ea_set opaque trusted.overlay.opaque y",
       "ea_set user user.overlay.opaque y",
+      "ea_set moved trusted.overlay.redirect /srv/merged",
       ...["opaque", "merged", "user"].map((directory) => `mkdir ${directory}/above`)
     ])
-    const { conversation } = await shell("cd /srv; ls -d * */*", { layers: [layer], volume })
+    const { conversation } = await shell(
+      "cd /srv; ls -d [!m]* [!m]*/* merged/*; ls moved > /dev/null && echo followed",
+      { layers: [layer], volume }
+    )
     assert.deepStrictEqual((await conversation.output("done")).trim().split("\n"), [
       "kept",
-      "merged",
       "merged/above",
       "merged/below",
       "opaque",
