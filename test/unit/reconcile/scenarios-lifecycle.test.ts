@@ -1,0 +1,198 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { TestClock } from "effect/testing"
+import { digest, rawDocument, rawInstance, rawVolume, running, volumeOf } from "./documents.ts"
+import { type Host, makeHost } from "./harness.ts"
+
+const one = (
+  changes: Parameters<typeof rawInstance>[1] = {},
+  volume: ReturnType<typeof rawVolume> = rawVolume("app-1")
+) => rawDocument({ volumes: [volume], instances: [rawInstance("app-1", changes)] })
+
+const untilRelease = (host: Host, deploymentId: string) =>
+  host.until(
+    `${deploymentId} runs`,
+    () =>
+      host.instanceOf("app-1")?.deploymentId === deploymentId && host.instanceOf("app-1")?.state === "running"
+  )
+
+describe("a new deployment of an app that runs", () => {
+  it.effect("has its own layers and nothing of the last one's, on the volume that there was", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      const layer = (letter: string) => [{ kind: "filesystem", digest: digest(letter), objectKey: letter }]
+      yield* host.start()
+      yield* host.put(one({ layers: layer("a") }))
+      yield* untilRelease(host, "dep-1")
+      const before = host.machine.machineOf("app-1")
+      yield* host.put(one({ deploymentId: "dep-2", layers: layer("b") }))
+      yield* untilRelease(host, "dep-2")
+      const after = host.machine.machineOf("app-1")
+      assert.deepStrictEqual(host.instanceOf("app-1")?.layerDigests, [digest("b")])
+      assert.notStrictEqual(after?.record.machineId, before?.record.machineId)
+      assert.deepStrictEqual(after?.spec.volume, before?.spec.volume)
+      assert.strictEqual(host.volumes.formattings, 1)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("goes on with its log", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      const said = (text: string) =>
+        host.machine.say("app-1", {
+          kind: "output",
+          stream: "stdout",
+          bytes: new TextEncoder().encode(text)
+        } as never)
+      yield* host.start()
+      yield* host.put(one())
+      yield* untilRelease(host, "dep-1")
+      yield* said("of the first\n")
+      const log = () => (host.logs.records.get("app-1" as never) ?? []).join("")
+      yield* host.until("it is logged", () => log().includes("of the first"))
+      yield* host.put(one({ deploymentId: "dep-2" }))
+      yield* untilRelease(host, "dep-2")
+      yield* said("of the second\n")
+      yield* host.until("it is logged too", () => log().includes("of the second"))
+      assert.include(log(), "of the first")
+      yield* host.stop()
+    })
+  )
+
+  it.effect("starts again when the last one's restarts are used up", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      host.machine.script("app-1", { life: [{ afterMs: 500, exit: { kind: "exited", code: 1 } }] })
+      yield* host.start()
+      yield* host.put(one())
+      yield* host.until("all restarts are used up", () =>
+        /All 3 restarts are used up after 4 starts/u.test(host.instanceOf("app-1")?.message ?? "")
+      )
+      const boots = host.machine.callsOf("boot", "app-1").length
+      yield* TestClock.adjust("10 minutes")
+      assert.strictEqual(host.machine.callsOf("boot", "app-1").length, boots)
+      host.machine.script("app-1", {})
+      yield* host.put(one({ deploymentId: "dep-2" }))
+      yield* untilRelease(host, "dep-2")
+      assert.isUndefined(host.instanceOf("app-1")?.message)
+      yield* host.stop()
+    })
+  )
+})
+
+describe("a microVM that ends by itself", () => {
+  it.effect("is no restart of the program: the count stays 0, and the exit is told", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(one())
+      yield* untilRelease(host, "dep-1")
+      yield* host.machine.end("app-1", { kind: "killed", signal: "SIGKILL" })
+      yield* host.until("it was booted again", () => host.machine.callsOf("boot", "app-1").length === 2)
+      yield* untilRelease(host, "dep-1")
+      assert.strictEqual(host.instanceOf("app-1")?.restartCount, 0)
+      assert.notProperty(host.instanceOf("app-1") ?? {}, "lastExitCode")
+      assert.strictEqual(host.volumes.formattings, 1)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("while its program died by a signal, told as that", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(one())
+      yield* untilRelease(host, "dep-1")
+      yield* host.machine.say("app-1", {
+        kind: "restarting",
+        attempt: 2,
+        budget: 3,
+        total: 2,
+        exit: { signal: 9 },
+        backoffMs: 2000,
+        reason: "the guest's memory was used up"
+      })
+      yield* host.until("the restart is told", () => host.instanceOf("app-1")?.restartCount === 2)
+      assert.deepInclude(host.instanceOf("app-1")?.lastRestart, {
+        attempt: 2,
+        budget: 3,
+        exit: { signal: 9 },
+        backoffMs: 2000,
+        reason: "the guest's memory was used up"
+      })
+      yield* host.stop()
+    })
+  )
+})
+
+describe("the slot of an app that has gone", () => {
+  it.effect(
+    "is the next app's with nothing of the last one: its volume, log, hostname and microVM are its own",
+    () =>
+      Effect.gen(function* () {
+        const host = yield* makeHost({ settings: { maxApps: 1 } })
+        yield* host.start()
+        yield* host.put(one())
+        yield* untilRelease(host, "dep-1")
+        const port = host.instanceOf("app-1")?.hostPort
+        const old = host.machine.machineOf("app-1")?.record.machineId
+        yield* host.put(rawDocument({ volumes: [rawVolume("app-1", { desiredState: "absent" })] }))
+        yield* host.until("the volume is deleted", () => host.report()?.volumes[0]?.state === "deleted")
+        yield* host.put(running("app-2"))
+        yield* host.untilState("app-2", "running")
+        assert.strictEqual(host.instanceOf("app-2")?.hostPort, port)
+        const machine = host.machine.machineOf("app-2")
+        assert.notStrictEqual(machine?.record.machineId, old)
+        assert.include(JSON.stringify(machine?.spec.volume), volumeOf("app-2"))
+        assert.deepStrictEqual([...host.volumes.volumes.keys()] as Array<string>, [volumeOf("app-2")])
+        assert.isFalse(host.routes.has("app-1"))
+        assert.isFalse(host.logs.records.has("app-1" as never))
+        assert.isUndefined(host.machine.machineOf("app-1"))
+        yield* host.stop()
+      })
+  )
+
+  it.effect("is another's only after max_apps was raised: who found none is placed by the next daemon", () =>
+    Effect.gen(function* () {
+      const settings = { maxApps: 1 }
+      const host = yield* makeHost({ settings })
+      yield* host.start()
+      yield* host.put(running("app-1", "app-2"))
+      yield* host.untilState("app-1", "running")
+      yield* host.untilState("app-2", "failed")
+      assert.include(host.instanceOf("app-2")?.message, "max_apps")
+      const port = host.instanceOf("app-1")?.hostPort
+      yield* host.stop()
+      settings.maxApps = 2
+      yield* host.start()
+      yield* host.untilState("app-2", "running")
+      assert.strictEqual(host.instanceOf("app-1")?.hostPort, port)
+      assert.strictEqual(host.machine.callsOf("boot", "app-1").length, 1)
+      yield* host.stop()
+    })
+  )
+})
+
+describe("a start under max_concurrent_vm_starts", () => {
+  it.effect("that comes to nothing in its time gives its permit to the next", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost({ settings: { maxConcurrentVmStarts: 1, guestHelloTimeoutMs: 60_000 } })
+      host.machine.script("app-1", { helloAfterMs: "never" })
+      yield* host.start()
+      yield* host.put(running("app-1", "app-2"))
+      yield* host.machine.awaitCall("boot", "app-1")
+      yield* host.until("the other waits", () =>
+        /max_concurrent_vm_starts/u.test(host.instanceOf("app-2")?.message ?? "")
+      )
+      assert.strictEqual(host.instanceOf("app-2")?.state, "pending")
+      // A guest that is silent may be one that never began: its microVM is started a second time.
+      yield* host.until("app-2 runs", () => host.instanceOf("app-2")?.state === "running", 300_000)
+      yield* host.until("the first is told as failed", () =>
+        /say hello|first word|60/u.test(host.instanceOf("app-1")?.message ?? "")
+      )
+      assert.strictEqual(host.state.apps.get("app-2" as never)?.attempts, 1)
+      yield* host.stop()
+    })
+  )
+})
