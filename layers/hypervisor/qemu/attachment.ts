@@ -3,6 +3,7 @@ import { Deferred, Effect, type Scope } from "effect"
 import type { Machine, MachineExit, MachineRecord } from "../../../src/services/Hypervisor.ts"
 import { type Console, panicReason, readConsole } from "./console.ts"
 import { explainDeath } from "./explain.ts"
+import { resumeAfterIoErrors } from "./io-error.ts"
 import { awaitEnd, type ProcessIdentity, residentBytes } from "./process.ts"
 import { connectQmp, type Qmp, type QmpError } from "./qmp.ts"
 import type { RunDirectory } from "./run-directory.ts"
@@ -84,6 +85,7 @@ export const attach = (
       Effect.flatMap((end) => Deferred.succeed(exit, end)),
       Effect.forkScoped
     )
+    yield* resumeAfterIoErrors(record.appId, qmp, runState(qmp)).pipe(Effect.ignore, Effect.forkScoped)
     const machine: Machine = {
       record,
       exit,
