@@ -113,19 +113,28 @@ static void open_tap(const char *name)
 	hand_over(fd, name);
 }
 
-static void join_group(const char *directory)
+static int write_to(const char *directory, const char *file)
 {
 	char path[4096];
 	int fd;
 
-	if (snprintf(path, sizeof path, "%s/cgroup.procs", directory) >= (int)sizeof path) {
+	if (snprintf(path, sizeof path, "%s/%s", directory, file) >= (int)sizeof path) {
 		errno = ENAMETOOLONG;
-		fail("the cgroup %s cannot be joined", directory);
+		return -1;
 	}
 	fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0 || write(fd, "0", 1) != 1)
-		fail("the cgroup %s cannot be joined", directory);
+	if (fd < 0)
+		return -1;
+	ssize_t written = write(fd, "0", 1);
 	close(fd);
+	return written == 1 ? 0 : -1;
+}
+
+/* Version 1 takes a single thread, which this process is, without the wait for all of the machine that a process costs. */
+static void join_group(const char *directory)
+{
+	if (write_to(directory, "tasks") < 0 && (errno != ENOENT || write_to(directory, "cgroup.procs") < 0))
+		fail("the cgroup %s cannot be joined", directory);
 }
 
 /* Makes the directories above the path, below the working directory. */

@@ -1,5 +1,5 @@
 /** microVMs by QEMU's `microvm` machine: with KVM where it can be used, else with QEMU's own translator. */
-import { readFileSync } from "node:fs"
+import { existsSync, readFileSync } from "node:fs"
 import { Deferred, Effect, Exit, FileSystem, Layer, Option, Scope } from "effect"
 import { GuestImage } from "../../../src/services/GuestImage.ts"
 import {
@@ -140,7 +140,7 @@ export const layerQemu = (
         sleeper: { readonly directory: string } | undefined
       ) {
         const directory = runDirectory(runtimeDir, spec.slot)
-        if (yield* fs.exists(directory.path)) {
+        if (existsSync(directory.path)) {
           const holder = listVmms(runtimeDir).find((vmm) => vmm.slot === spec.slot)
           if (holder !== undefined) {
             return yield* Effect.fail({
@@ -148,10 +148,9 @@ export const layerQemu = (
             })
           }
         }
-        yield* createRunDirectory(directory, spec).pipe(Effect.provideService(FileSystem.FileSystem, fs))
+        yield* createRunDirectory(directory, spec)
         if (sleeper !== undefined) {
           yield* noteSnapshot(directory, sleeper.directory).pipe(
-            Effect.provideService(FileSystem.FileSystem, fs),
             Effect.onError(() => Effect.ignore(clean(spec.slot, spec.machineId)))
           )
         }

@@ -24,7 +24,7 @@ export interface Qmp {
 /** Longer lines are not QMP's: whoever speaks there is hung up on. */
 const MAX_LINE_BYTES = 1024 * 1024
 const ANSWER_LIMIT_MS = 20_000
-const LISTENING_EVERY_MS = 10
+const LISTENING_EVERY_MS = 2
 
 type Answer = { readonly return: unknown } | { readonly error: string }
 

@@ -2,9 +2,11 @@
  * `<runtime_dir>/vm/<slot>`: the sockets of one VMM, and a note of which machine they are. Named by slot and not by
  * app, because the path of a unix socket has room for 107 bytes only.
  */
+import { chmodSync, mkdirSync, rmSync, writeFileSync } from "node:fs"
 import { Effect, FileSystem, type PlatformError, Schema } from "effect"
 import { MAX_SLOTS } from "../../../src/network/addresses.ts"
 import { MachineSpec } from "../../../src/services/Hypervisor.ts"
+import { type FileProblem, fileProblem } from "../../files/problem.ts"
 
 /** `sun_path` of a unix socket, without its NUL. */
 export const MAX_SOCKET_PATH_BYTES = 107
@@ -78,18 +80,30 @@ const DIRECTORY_MODE = 0o711
 const encodeSpec = Schema.encodeSync(Schema.fromJsonString(MachineSpec))
 const decodeSpec = Schema.decodeUnknownOption(Schema.fromJsonString(MachineSpec))
 
-/** Makes the directory anew, for this machine; what an earlier VMM of the slot left there goes. Whole or not at all. */
-export const createRunDirectory = Effect.fnUntraced(function* (directory: RunDirectory, spec: MachineSpec) {
-  const fs = yield* FileSystem.FileSystem
-  const remove = fs.remove(directory.path, { recursive: true, force: true })
-  yield* remove
-  yield* fs.makeDirectory(directory.path, { recursive: true, mode: DIRECTORY_MODE }).pipe(
-    Effect.andThen(fs.chmod(directory.path, DIRECTORY_MODE)),
-    Effect.andThen(fs.writeFileString(directory.owner, spec.machineId, { mode: 0o600 })),
-    Effect.andThen(fs.writeFileString(directory.spec, encodeSpec(spec), { mode: 0o600 })),
-    Effect.onError(() => Effect.ignore(remove))
-  )
-})
+/**
+ * Makes the directory anew, for this machine; what an earlier VMM of the slot left there goes. Whole or not at all. At once, and not
+ * step by step in between others' work: a caller waits for it.
+ */
+export const createRunDirectory = (
+  directory: RunDirectory,
+  spec: MachineSpec
+): Effect.Effect<void, FileProblem> =>
+  Effect.try({
+    try: () => {
+      const { path, owner } = directory
+      rmSync(path, { recursive: true, force: true })
+      try {
+        mkdirSync(path, { recursive: true, mode: DIRECTORY_MODE })
+        chmodSync(path, DIRECTORY_MODE)
+        writeFileSync(owner, spec.machineId, { mode: 0o600 })
+        writeFileSync(directory.spec, encodeSpec(spec), { mode: 0o600 })
+      } catch (error) {
+        rmSync(path, { recursive: true, force: true })
+        throw error
+      }
+    },
+    catch: (error) => fileProblem(directory.path, error)
+  })
 
 const ifThere = <A, R>(effect: Effect.Effect<A, PlatformError.PlatformError, R>) =>
   Effect.catchIf(
@@ -107,12 +121,17 @@ export const readSpec = Effect.fnUntraced(function* (directory: RunDirectory, ma
 })
 
 /** Notes which snapshot the VMM is on its way to or from; undefined: none. */
-export const noteSnapshot = Effect.fnUntraced(function* (directory: RunDirectory, place: string | undefined) {
-  const fs = yield* FileSystem.FileSystem
-  yield* place === undefined
-    ? fs.remove(directory.snapshot, { force: true })
-    : fs.writeFileString(directory.snapshot, place, { mode: 0o600 })
-})
+export const noteSnapshot = (
+  directory: RunDirectory,
+  place: string | undefined
+): Effect.Effect<void, FileProblem> =>
+  Effect.try({
+    try: () => {
+      if (place === undefined) rmSync(directory.snapshot, { force: true })
+      else writeFileSync(directory.snapshot, place, { mode: 0o600 })
+    },
+    catch: (error) => fileProblem(directory.snapshot, error)
+  })
 
 /** The snapshot that the VMM was on its way to or from, when an earlier daemon died over it. */
 export const notedSnapshot = Effect.fnUntraced(function* (directory: RunDirectory) {

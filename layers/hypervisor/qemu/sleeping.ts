@@ -112,8 +112,12 @@ export const makeSleeping = (
       const mismatch = snapshotMismatch(record, { spec, deploymentId: place.deploymentId, hypervisor })
       if (mismatch !== undefined) return yield* Effect.fail<Unusable>({ kind: "foreign", unusable: mismatch })
 
-      const verifying = yield* Effect.forkChild(verify(files, record), { startImmediately: true })
       const spawned = yield* Deferred.make<void>()
+      // beside the start of QEMU, and not in its way
+      const verifying = yield* Effect.forkChild(
+        Deferred.await(spawned).pipe(Effect.andThen(verify(files, record))),
+        { startImmediately: true }
+      )
       // Not before there is a VMM: a daemon that finds one that has not run yet puts the snapshot back.
       const usingUp = yield* Effect.forkChild(
         Deferred.await(spawned).pipe(Effect.andThen(Effect.uninterruptible(useUp(files)))),

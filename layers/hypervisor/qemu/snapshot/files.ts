@@ -2,20 +2,20 @@
  * The files of a snapshot, `<snapshot_dir>/<appId>/`. The record is what makes them one: it is written last, vouches for
  * every byte of the others, and is the first to go.
  */
-import { constants } from "node:fs"
+import { constants, rmSync } from "node:fs"
 import * as fs from "node:fs/promises"
 import { basename, dirname, join } from "node:path"
 import { crc32 } from "node:zlib"
 import { Effect, Schema } from "effect"
 import { SnapshotRecord } from "../../../../src/services/Hypervisor.ts"
 import { makeDirectory, openFile, syncDirectory, writeAll } from "../../../files/durable.ts"
-import { type FileProblem, ifPresent, onFile } from "../../../files/problem.ts"
+import { type FileProblem, fileProblem, ifPresent, onFile } from "../../../files/problem.ts"
 
 export interface SnapshotFiles {
   readonly directory: string
   /** The guest's memory as it lies in the guest. Pages of zeros are holes. */
   readonly memory: string
-  /** A checksum for each page of the memory. */
+  /** Which parts of the memory are stored, and a checksum for each. */
   readonly sums: string
   /** The state of the devices, for QEMU. */
   readonly state: string
@@ -44,7 +44,11 @@ const Part = Schema.Struct({ bytes: Schema.Int, crc32: Schema.Int })
 /** What the file `record` holds. */
 export const StoredRecord = Schema.Struct({
   ...SnapshotRecord.fields,
-  files: Schema.Struct({ memory: Schema.Struct({ bytes: Schema.Int }), sums: Part, state: Part })
+  files: Schema.Struct({
+    memory: Schema.Struct({ bytes: Schema.Int, stored: Schema.Int }),
+    sums: Part,
+    state: Part
+  })
 })
 export interface StoredRecord extends Schema.Schema.Type<typeof StoredRecord> {}
 
@@ -113,8 +117,12 @@ export const discardSnapshot = (directory: string): Effect.Effect<void, FileProb
     yield* remove(pendingDirectory(directory))
   })
 
-/** Removes what is left of a snapshot that was used up. */
-export const removeUsed = (files: SnapshotFiles): Effect.Effect<void, FileProblem> => remove(files.directory)
+/** Removes what is left of a snapshot that was used up: at once, because the machine that woke from it is waited for. */
+export const removeUsed = (files: SnapshotFiles): Effect.Effect<void, FileProblem> =>
+  Effect.try({
+    try: () => rmSync(files.directory, { recursive: true, force: true }),
+    catch: (error) => fileProblem(files.directory, error)
+  })
 
 /** From here on the snapshot is none, whatever happens to this machine. */
 export const useUp = (files: SnapshotFiles): Effect.Effect<void, FileProblem> =>

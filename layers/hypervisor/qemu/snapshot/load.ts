@@ -53,13 +53,13 @@ export const verify = (files: SnapshotFiles, record: StoredRecord): Effect.Effec
     const state = yield* readPart(files.state, "state of devices", record.files.state)
     const sums = yield* readPart(files.sums, "list of checksums", record.files.sums)
     const copy = Uint8Array.from(sums)
-    const damage = yield* verifyMemory(files.memory, new Uint32Array(copy.buffer)).pipe(
+    const damage = yield* verifyMemory(files.memory, new Uint32Array(copy.buffer), record.files.memory).pipe(
       Effect.mapError((problem: FileProblem) => damaged(`its memory cannot be read: ${problem.message}`))
     )
     return damage === undefined ? state : yield* Effect.fail(damaged(`its memory is damaged: ${damage}`))
   })
 
-const LOOK_EVERY_MS = 2
+const LOOK_EVERY_MS = 1
 
 /** The descriptor under which a VMM has its standard input: Node hands no other way in over to a process. */
 const STDIN = 0

@@ -1,4 +1,4 @@
-/** The memory file of a snapshot: written as the pages come, and verified page by page. */
+/** The memory file of a snapshot: written as the pages come, and verified extent by extent. */
 import * as fs from "node:fs"
 import { crc32 } from "node:zlib"
 import { Effect } from "effect"
@@ -19,14 +19,14 @@ const FLUSH_EVERY_BYTES = 16 * 1024 * 1024
  */
 const FILLED_GAP_BYTES = 128 * 1024
 
-const NO_PAGE = 0
 const zeros = Buffer.alloc(PIECE_BYTES)
 
 /**
- * The checksum of a page that is stored; 0 stands for a page of zeros, which is not. A CRC differs for every single bit that
- * is flipped, and none makes 1 out of 0.
+ * What is stored of the memory: for each extent its first page, how many pages it has, and their CRC-32, which differs for every
+ * single bit that is flipped. No two overlap. The rest of the memory is zeros, and holes in the file.
  */
-const pageSum = (page: Uint8Array) => crc32(page) || 1
+export type Extents = Uint32Array
+const FIELDS = 3
 
 export interface MemoryWriter {
   /** Takes a copy of the page, which lies in `bytes` from `at` on. */
@@ -36,30 +36,24 @@ export interface MemoryWriter {
   readonly isFull: () => boolean
   /** Writes what is still held, waits for all of it, and calls back with the first error there was. */
   readonly finish: (done: (error: Error | undefined) => void) => void
-  readonly sums: Uint32Array
+  /** What is in the file, once it is finished. */
+  readonly extents: () => Extents
 }
 
-/** Room for pages that follow each other, with a view of each: making them anew for every page costs more than the checksums. */
+/** Room for pages that follow each other. */
 interface Piece {
   readonly bytes: Buffer
-  readonly pages: ReadonlyArray<Uint8Array>
   start: number
   length: number
 }
 
-const makePiece = (): Piece => {
-  const bytes = Buffer.allocUnsafe(PIECE_BYTES)
-  const pages = Array.from({ length: PIECE_BYTES / PAGE_BYTES }, (_, page) =>
-    bytes.subarray(page * PAGE_BYTES, (page + 1) * PAGE_BYTES)
-  )
-  return { bytes, pages, start: 0, length: 0 }
-}
+const makePiece = (): Piece => ({ bytes: Buffer.allocUnsafe(PIECE_BYTES), start: 0, length: 0 })
 
 /** Writes to an empty file of the memory's size. `onRoom` is called when there is room again, or nothing will help any more. */
 export const makeMemoryWriter = (fd: number, memoryBytes: number, onRoom: () => void): MemoryWriter => {
-  const sums = new Uint32Array(memoryBytes / PAGE_BYTES)
   /** Pages that are in the file, or on their way. */
-  const written = new Uint8Array(sums.length)
+  const written = new Uint8Array(memoryBytes / PAGE_BYTES)
+  const stored: Array<{ readonly first: number; readonly pages: number; sum: number }> = []
   const free: Array<Piece> = []
   let made = 0
   let piece: Piece | undefined
@@ -70,17 +64,35 @@ export const makeMemoryWriter = (fd: number, memoryBytes: number, onRoom: () => 
   let finished: ((error: Error | undefined) => void) | undefined
   /** Pages that came when there was one already: written when all else is, because writes that are under way may overtake each other. */
   const late = new Map<number, Buffer>()
+  const rewritten = new Set<number>()
 
   const conclude = () => {
     const [next] = late
     if (next === undefined || failure !== undefined) {
+      try {
+        if (failure === undefined) sumAgain()
+      } catch (error) {
+        failure = error instanceof Error ? error : new Error(String(error))
+      }
       finished?.(failure)
       return
     }
     const [offset, page] = next
     late.delete(offset)
+    rewritten.add(offset / PAGE_BYTES)
     underWay += 1
-    writeOut({ bytes: page, pages: [], start: offset, length: PAGE_BYTES }, 0)
+    writeOut({ bytes: page, start: offset, length: PAGE_BYTES }, 0)
+  }
+
+  /** The checksums of extents in which a page was written a second time. */
+  const sumAgain = () => {
+    for (const extent of stored) {
+      const { first, pages } = extent
+      if (!Array.from({ length: pages }, (_, page) => rewritten.has(first + page)).includes(true)) continue
+      const bytes = Buffer.alloc(pages * PAGE_BYTES)
+      fs.readSync(fd, bytes, 0, bytes.length, first * PAGE_BYTES)
+      extent.sum = crc32(bytes)
+    }
   }
 
   const settle = (error: Error | null) => {
@@ -116,6 +128,11 @@ export const makeMemoryWriter = (fd: number, memoryBytes: number, onRoom: () => 
     if (piece === undefined) return
     underWay += 1
     unflushed += piece.length
+    stored.push({
+      first: piece.start / PAGE_BYTES,
+      pages: piece.length / PAGE_BYTES,
+      sum: crc32(piece.bytes.subarray(0, piece.length))
+    })
     writeOut(piece, 0)
     piece = undefined
     flushSome()
@@ -141,8 +158,8 @@ export const makeMemoryWriter = (fd: number, memoryBytes: number, onRoom: () => 
     return true
   }
 
-  /** Copies a page to where the next one goes; gives the copy. */
-  const put = (offset: number, bytes: Buffer, at: number): Uint8Array => {
+  /** Copies a page to where the next one goes. */
+  const put = (offset: number, bytes: Buffer, at: number) => {
     if (piece !== undefined && !reaches(piece, offset)) send()
     if (piece === undefined) {
       piece = takeFree()
@@ -152,25 +169,21 @@ export const makeMemoryWriter = (fd: number, memoryBytes: number, onRoom: () => 
     written[offset / PAGE_BYTES] = 1
     bytes.copy(piece.bytes, piece.length, at, at + PAGE_BYTES)
     piece.length += PAGE_BYTES
-    return piece.pages[piece.length / PAGE_BYTES - 1] as Uint8Array
   }
 
-  const putLate = (offset: number, bytes: Buffer, at: number): Uint8Array => {
-    const page = Buffer.from(bytes.subarray(at, at + PAGE_BYTES))
-    late.set(offset, page)
-    return page
+  const putLate = (offset: number, bytes: Buffer, at: number) => {
+    late.set(offset, Buffer.from(bytes.subarray(at, at + PAGE_BYTES)))
   }
 
   return {
-    sums,
+    extents: () => Uint32Array.from(stored.flatMap(({ first, pages, sum }) => [first, pages, sum])),
     page: (offset, bytes, at) => {
-      const again = written[offset / PAGE_BYTES] !== 0
-      sums[offset / PAGE_BYTES] = pageSum(again ? putLate(offset, bytes, at) : put(offset, bytes, at))
+      if (written[offset / PAGE_BYTES] === 0) put(offset, bytes, at)
+      else putLate(offset, bytes, at)
     },
     zeroPage: (offset) => {
       // the file is empty: only a page that was told before has to be made zero
       if (written[offset / PAGE_BYTES] !== 0) putLate(offset, zeros, 0)
-      sums[offset / PAGE_BYTES] = NO_PAGE
     },
     isFull: () => free.length === 0 && made >= PIECES && failure === undefined,
     finish: (done) => {
@@ -181,51 +194,88 @@ export const makeMemoryWriter = (fd: number, memoryBytes: number, onRoom: () => 
   }
 }
 
-/** The first page of the piece that is not as its sum says. */
-const damagedPage = (piece: Buffer, sums: Uint32Array, firstPage: number): number | undefined => {
-  const pages = piece.length / PAGE_BYTES
-  for (let page = 0; page < pages; ) {
-    let end = page + 1
-    if (sums[firstPage + page] === NO_PAGE) {
-      while (end < pages && sums[firstPage + end] === NO_PAGE) end++
-      const from = page * PAGE_BYTES
-      const to = end * PAGE_BYTES
-      if (piece.compare(zeros, 0, to - from, from, to) !== 0) return firstPage + page
-    } else if (pageSum(piece.subarray(page * PAGE_BYTES, end * PAGE_BYTES)) !== sums[firstPage + page]) {
-      return firstPage + page
-    }
-    page = end
+/** A part of the memory file, in bytes, and the checksum that it has; undefined: it is zeros. */
+interface Part {
+  readonly start: number
+  readonly length: number
+  readonly sum: number | undefined
+}
+
+/** Cuts what lies between two extents into pieces. */
+const gap = (start: number, end: number): ReadonlyArray<Part> =>
+  Array.from({ length: Math.ceil((end - start) / PIECE_BYTES) }, (_, index) => {
+    const from = start + index * PIECE_BYTES
+    return { start: from, length: Math.min(PIECE_BYTES, end - from), sum: undefined }
+  })
+
+/** The parts of the file, without holes or with them; undefined when the extents are none of a memory of that size. */
+const partsOf = (extents: Extents, size: number, holesToo: boolean): ReadonlyArray<Part> | undefined => {
+  if (extents.length % FIELDS !== 0) return undefined
+  const stored = Array.from({ length: extents.length / FIELDS }, (_, index) => {
+    const [first = 0, pages = 0, sum = 0] = extents.subarray(index * FIELDS, (index + 1) * FIELDS)
+    return { start: first * PAGE_BYTES, length: pages * PAGE_BYTES, sum }
+  }).sort((a, b) => a.start - b.start)
+  const parts: Array<Part> = []
+  let end = 0
+  for (const extent of stored) {
+    if (extent.start < end || extent.length === 0 || extent.length > PIECE_BYTES) return undefined
+    if (holesToo) parts.push(...gap(end, extent.start))
+    parts.push(extent)
+    end = extent.start + extent.length
   }
-  return undefined
+  if (end > size) return undefined
+  if (holesToo) parts.push(...gap(end, size))
+  return parts
 }
 
 const readers = 2
 
-/** Reads all of the memory file and compares each page with its checksum. Gives what is wrong with it, if anything. */
+/** What the memory file is to be. */
+export interface MemoryShape {
+  readonly bytes: number
+  /** What it takes of the disk: where that is as it was, so are its holes. */
+  readonly stored: number
+}
+
+/**
+ * Reads what is stored of the memory and compares it with its checksums. Gives what is wrong with it, if anything. Holes are
+ * read only when the file takes more or less of the disk than it did: what has no place there cannot have changed.
+ */
 export const verifyMemory = (
   path: string,
-  sums: Uint32Array
+  extents: Extents,
+  shape: MemoryShape
 ): Effect.Effect<string | undefined, FileProblem> =>
   Effect.gen(function* () {
     const handle = yield* openFile(path, fs.constants.O_RDONLY | fs.constants.O_NOFOLLOW)
-    const size = sums.length * PAGE_BYTES
-    const { size: actual } = yield* onFile(path, () => handle.stat())
-    if (actual !== size) return `it has ${actual} bytes instead of ${size}`
+    const { size, blocks } = yield* onFile(path, () => handle.stat())
+    if (size !== shape.bytes) return `it has ${size} bytes instead of ${shape.bytes}`
+    const parts = partsOf(extents, size, blocks * 512 !== shape.stored)
+    if (parts === undefined) return "its checksums are not those of a memory of that size"
     let next = 0
     let damage: string | undefined
     const reader = Effect.gen(function* () {
       const buffer = Buffer.allocUnsafe(PIECE_BYTES)
-      while (next < size && damage === undefined) {
-        const at = next
-        next += PIECE_BYTES
-        const wanted = Math.min(PIECE_BYTES, size - at)
-        for (let have = 0; have < wanted; ) {
-          const { bytesRead } = yield* onFile(path, () => handle.read(buffer, have, wanted - have, at + have))
-          if (bytesRead === 0) return
+      while (damage === undefined) {
+        const part = parts[next++]
+        if (part === undefined) return
+        const { start, length, sum } = part
+        for (let have = 0; have < length; ) {
+          const { bytesRead } = yield* onFile(path, () =>
+            handle.read(buffer, have, length - have, start + have)
+          )
+          if (bytesRead === 0) {
+            damage = "it ends too soon"
+            return
+          }
           have += bytesRead
         }
-        const page = damagedPage(buffer.subarray(0, wanted), sums, at / PAGE_BYTES)
-        if (page !== undefined) damage ??= `its page ${page} has changed`
+        const right =
+          sum === undefined
+            ? buffer.compare(zeros, 0, length, 0, length) === 0
+            : crc32(buffer.subarray(0, length)) === sum
+        if (!right)
+          damage ??= `something has changed in its ${length / PAGE_BYTES} pages from ${start / PAGE_BYTES} on`
       }
     })
     yield* Effect.all(

@@ -5,7 +5,7 @@ import { Deferred, Effect, type Scope } from "effect"
 import type { VmmIdentity } from "../../../../src/hypervisor/identity.ts"
 import { openFile } from "../../../files/durable.ts"
 import { type FileProblem, fileProblem, onFile } from "../../../files/problem.ts"
-import { makeMemoryWriter } from "./memory.ts"
+import { type Extents, makeMemoryWriter } from "./memory.ts"
 import { makeMigrationStream, StreamError } from "./migration-stream.ts"
 
 /** Why a machine did not arrive: a sentence's end. */
@@ -15,8 +15,7 @@ export interface NotReceived {
 
 /** What has arrived beside the memory, which is in its file, and on the disk. */
 export interface Received {
-  /** A checksum for each page of the memory. */
-  readonly sums: Uint32Array
+  readonly extents: Extents
   /** What the memory takes of the disk. */
   readonly memoryBytes: number
   readonly state: Uint8Array
@@ -87,7 +86,7 @@ const takeStream = (
         writer.finish((error) =>
           resume(
             error === undefined
-              ? Effect.succeed({ sums: writer.sums, state: Buffer.concat(rest) })
+              ? Effect.succeed({ extents: writer.extents(), state: Buffer.concat(rest) })
               : Effect.fail({ reason: reasonOf(error, path) })
           )
         )
@@ -159,7 +158,7 @@ export const receiveMachine = (
           fs.rmSync(socketPath, { force: true })
         })
     )
-    const flags = fs.constants.O_WRONLY | fs.constants.O_CREAT | fs.constants.O_EXCL
+    const flags = fs.constants.O_RDWR | fs.constants.O_CREAT | fs.constants.O_EXCL
     return Effect.gen(function* () {
       const file = yield* openFile(memoryPath, flags).pipe(Effect.mapError(failed))
       yield* onFile(memoryPath, () => file.truncate(memory.bytes)).pipe(Effect.mapError(failed))

@@ -79,11 +79,11 @@ export const save = (
     const receive = yield* receiveMachine(socket, memory, files.memory)
     yield* qmp.execute("migrate-set-parameters", { "max-bandwidth": MAX_BANDWIDTH })
     yield* qmp.execute("migrate", { uri: `unix:${socket.path}` })
-    const [{ sums, state, memoryBytes }] = yield* Effect.all([receive, sent(qmp)], {
+    const [{ extents, state, memoryBytes }] = yield* Effect.all([receive, sent(qmp)], {
       concurrency: "unbounded"
     })
 
-    const sumBytes = new Uint8Array(sums.buffer)
+    const sumBytes = new Uint8Array(extents.buffer)
     yield* Effect.all([writePart(files.sums, sumBytes), writePart(files.state, state)], {
       concurrency: "unbounded"
     })
@@ -94,7 +94,7 @@ export const save = (
       hypervisor,
       storedBytes: memoryBytes + sumBytes.length + state.length,
       files: {
-        memory: { bytes: memory.bytes },
+        memory: { bytes: memory.bytes, stored: memoryBytes },
         sums: { bytes: sumBytes.length, crc32: crc32(sumBytes) },
         state: { bytes: state.length, crc32: crc32(state) }
       }
