@@ -5,6 +5,7 @@ import { convergenceFamilies } from "./families/convergence.ts"
 import { healthFamilies } from "./families/health.ts"
 import { hostFamilies } from "./families/host.ts"
 import { proxyFamilies } from "./families/proxy.ts"
+import { rawPortFamilies } from "./families/raw-ports.ts"
 import { sleepFamilies } from "./families/sleep.ts"
 import { storageFamilies } from "./families/storage.ts"
 import { type MetricsSources, type MetricsView, metricsViews } from "./view.ts"
@@ -22,6 +23,7 @@ export const familyGroups: ReadonlyArray<FamilyGroup> = [
   { title: "Sleep and wake", families: sleepFamilies },
   { title: "Health checks", families: healthFamilies },
   { title: "Requests", families: proxyFamilies },
+  { title: "Raw ports, as far as the proxy carries them", families: rawPortFamilies },
   { title: "Storage", families: storageFamilies }
 ]
 

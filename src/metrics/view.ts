@@ -28,6 +28,8 @@ export interface AppView {
   readonly attempts: number
   readonly counts: AppCounts | undefined
   readonly traffic: AppTraffic | undefined
+  /** The document names ports of it beside its HTTP port. */
+  readonly hasRawPorts: boolean
 }
 
 export interface VolumeView {
@@ -79,7 +81,8 @@ const appView = (
             converged: isAsAsked(asked.get(appId), report.instance),
             attempts: app.instance?.attempts ?? 0,
             counts: counts.apps.get(appId),
-            traffic: traffic.apps.get(appId)
+            traffic: traffic.apps.get(appId),
+            hasRawPorts: (asked.get(appId)?.config.ports ?? []).length > 0
           },
     volumes: report.volumes.map((volume) => ({
       label: labelText({ volume: volume.volumeId, app: appId }),

@@ -421,6 +421,76 @@ describe("the metrics page", () => {
     })
   )
 
+  it.effect("tells what passed through the proxy for raw ports, of the apps that have some", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      const ports = [{ name: "echo", guestPort: 4000 }]
+      yield* host.put(
+        rawDocument({
+          volumes: [rawVolume("app-1"), rawVolume("app-2")],
+          instances: [rawInstance("app-1", { config: { ports } }), rawInstance("app-2")]
+        })
+      )
+      yield* host.untilState("app-1", "running")
+      yield* host.untilState("app-2", "running")
+      const raw = (from: number): AppTraffic["tcp"] => ({
+        open: from,
+        relayed: from + 1,
+        down: from + 2,
+        wakeRefused: from + 3,
+        notTaken: from + 4,
+        bytesIn: from + 5,
+        bytesOut: from + 6,
+        dropped: from + 7
+      })
+      const traffic: AppTraffic = {
+        open: 0,
+        held: 0,
+        arrivals: 0,
+        routed: 0,
+        answers: { 1: 0, 2: 0, 3: 0, 4: 0, 5: 0 },
+        answerSeconds: 0,
+        refused: 0,
+        unreachable: 0,
+        tcp: raw(10),
+        udp: raw(20)
+      }
+      host.proxied.traffic = {
+        ...noTraffic,
+        apps: new Map([
+          ["app-1" as AppId, traffic],
+          ["app-2" as AppId, traffic]
+        ])
+      }
+      const page = yield* read(host)
+      for (const [protocol, from] of [
+        ["tcp", 10],
+        ["udp", 20]
+      ] as const) {
+        const of = { app: "app-1", protocol }
+        for (const [index, outcome] of ["served", "down", "refused", "unreachable"].entries()) {
+          assert.strictEqual(
+            valueOf(page, "nibrunner_raw_port_sessions_total", { ...of, outcome }),
+            from + 1 + index
+          )
+        }
+        assert.strictEqual(valueOf(page, "nibrunner_raw_port_sessions_open", of), from)
+        assert.strictEqual(
+          valueOf(page, "nibrunner_raw_port_bytes_total", { ...of, direction: "in" }),
+          from + 5
+        )
+        assert.strictEqual(
+          valueOf(page, "nibrunner_raw_port_bytes_total", { ...of, direction: "out" }),
+          from + 6
+        )
+        assert.strictEqual(valueOf(page, "nibrunner_raw_port_dropped_total", of), from + 7)
+      }
+      assert.isUndefined(valueOf(page, "nibrunner_raw_port_sessions_open", { app: "app-2", protocol: "tcp" }))
+      yield* host.stop()
+    })
+  )
+
   it.effect("tells what the proxy has counted, of the apps that the document names", () =>
     Effect.gen(function* () {
       const host = yield* makeHost()
