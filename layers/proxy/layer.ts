@@ -15,6 +15,7 @@ import { renewing, warnIfExpired } from "./http/tls/renewal.ts"
 import {
   defaultRawTimeouts,
   MAX_TCP_SESSIONS_OF_HOST,
+  MAX_UDP_SESSIONS_OF_HOST,
   type RawLimits,
   type RawTimeouts
 } from "./raw/limits.ts"
@@ -31,8 +32,8 @@ export interface ProxyOptions {
   readonly raw?: { readonly address: string } | undefined
   /** The most connections of callers. Without it what `MAX_CALLERS` and `MAX_SECURE_CALLERS` say. */
   readonly callers?: number | undefined
-  /** Without it what `MAX_TCP_SESSIONS_OF_HOST` says, and for one app a quarter of that. */
-  readonly rawLimits?: RawLimits | undefined
+  /** Without it what `MAX_TCP_SESSIONS_OF_HOST` says, and for one app a quarter of that; and `MAX_UDP_SESSIONS_OF_HOST`. */
+  readonly rawLimits?: Partial<RawLimits> | undefined
   readonly timeouts?: Partial<Timeouts>
   readonly rawTimeouts?: Partial<RawTimeouts>
 }
@@ -136,20 +137,28 @@ const make = Effect.fnUntraced(function* (options: ProxyOptions) {
 })
 
 const usualRawLimits = (): RawLimits => {
-  const tcpSessionsOfHost = Math.min(MAX_TCP_SESSIONS_OF_HOST, Math.floor(fileLimit() / 8))
-  return { tcpSessionsOfHost, tcpSessionsOfApp: Math.ceil(tcpSessionsOfHost / 4) }
+  const share = Math.floor(fileLimit() / 8)
+  const tcpSessionsOfHost = Math.min(MAX_TCP_SESSIONS_OF_HOST, share)
+  return {
+    tcpSessionsOfHost,
+    tcpSessionsOfApp: Math.ceil(tcpSessionsOfHost / 4),
+    udpSessionsOfHost: Math.min(MAX_UDP_SESSIONS_OF_HOST, share)
+  }
 }
 
 const openRawPorts = (
   server: ProxyServer,
-  { raw, rawTimeouts, rawLimits = usualRawLimits() }: ProxyOptions,
+  { raw, rawTimeouts, rawLimits }: ProxyOptions,
   onError: (error: Error) => void
 ) =>
   raw === undefined
     ? Effect.undefined
     : Effect.acquireRelease(
         Effect.sync(() => {
-          const context = server.rawContext({ ...defaultRawTimeouts, ...rawTimeouts }, rawLimits)
+          const context = server.rawContext(
+            { ...defaultRawTimeouts, ...rawTimeouts },
+            { ...usualRawLimits(), ...rawLimits }
+          )
           return new RawPorts(raw.address, context, onError)
         }),
         (ports) => ports.closeAll

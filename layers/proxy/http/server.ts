@@ -114,7 +114,8 @@ export class ProxyServer {
       open: this.#raw,
       limits,
       tcpSessions: 0,
-      udpSessions: 0
+      udpSessions: 0,
+      udpPorts: new Set()
     }
   }
 

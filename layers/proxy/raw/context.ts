@@ -3,6 +3,7 @@ import type { Routes } from "../http/routes.ts"
 import type { Sweep } from "../http/sweep.ts"
 import type { OnDefect } from "../http/wire.ts"
 import type { RawLimits, RawTimeouts } from "./limits.ts"
+import type { UdpPort } from "./udp.ts"
 
 export interface RawContext {
   readonly routes: Routes
@@ -16,4 +17,6 @@ export interface RawContext {
   tcpSessions: number
   /** Sessions of UDP that there are. */
   udpSessions: number
+  /** Every port that is open for UDP. */
+  readonly udpPorts: Set<UdpPort>
 }

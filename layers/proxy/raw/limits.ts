@@ -6,7 +6,7 @@ export const MAX_HELD_BYTES = 65_536
 export const MAX_TCP_SESSIONS_OF_HOST = 8_192
 /** The most clients that one port keeps apart: a new one takes the place of who was quiet for the longest. */
 export const MAX_UDP_SESSIONS = 1_024
-/** The same for all ports of the host together: each takes a file descriptor. */
+/** The same for all ports of the host together, where the daemon may open eight times as many files; else an eighth of those. */
 export const MAX_UDP_SESSIONS_OF_HOST = 16_384
 /** What is kept of one client's datagrams until the guest takes them. */
 export const MAX_HELD_DATAGRAMS = 16
@@ -20,6 +20,8 @@ export interface RawLimits {
   readonly tcpSessionsOfHost: number
   /** To all of one app's ports. */
   readonly tcpSessionsOfApp: number
+  /** Clients of UDP. */
+  readonly udpSessionsOfHost: number
 }
 
 /** How long raw ports wait; all in ms. */

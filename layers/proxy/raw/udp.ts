@@ -12,8 +12,7 @@ import {
   MAX_HELD_DATAGRAM_BYTES,
   MAX_HELD_DATAGRAMS,
   MAX_QUEUED_DATAGRAM_BYTES,
-  MAX_UDP_SESSIONS,
-  MAX_UDP_SESSIONS_OF_HOST
+  MAX_UDP_SESSIONS
 } from "./limits.ts"
 
 export class UdpPort {
@@ -33,6 +32,7 @@ export class UdpPort {
     this.port = port
     this.context = context
     context.open.add(this)
+    context.udpPorts.add(this)
     socket.on("message", (bytes, from) => {
       try {
         this.#received(bytes, from)
@@ -45,6 +45,7 @@ export class UdpPort {
   /** Closes the port and every session. */
   destroy(): void {
     this.context.open.delete(this)
+    this.context.udpPorts.delete(this)
     for (const session of [...this.#sessions.values()]) session.end()
     this.socket.close()
   }
@@ -72,26 +73,34 @@ export class UdpPort {
       app.udp.down++
       return
     }
-    if (present === undefined && !this.#makeRoom()) {
-      app.udp.dropped++
-      return
-    }
+    if (present === undefined) this.#makeRoom()
     const session = present ?? new UdpSession(this, key, from)
     this.#sessions.delete(key)
     this.#sessions.set(key, session)
     session.fromClient(bytes)
   }
 
-  /** False: this port has no client whose place another could take. */
-  #makeRoom(): boolean {
-    const full =
-      this.#sessions.size >= MAX_UDP_SESSIONS || this.context.udpSessions >= MAX_UDP_SESSIONS_OF_HOST
-    if (!full) return true
+  get clients(): number {
+    return this.#sessions.size
+  }
+
+  /** Forgets the client that was quiet for the longest. */
+  forgetOldest(): void {
     for (const session of this.#sessions.values()) {
       session.end()
-      return true
+      return
     }
-    return false
+  }
+
+  /** Where there are too many clients, it is the port with the most of them that gives up a place. */
+  #makeRoom(): void {
+    const { udpSessions, udpPorts, limits } = this.context
+    if (this.clients >= MAX_UDP_SESSIONS) this.forgetOldest()
+    else if (udpSessions >= limits.udpSessionsOfHost) {
+      let fullest: UdpPort = this
+      for (const port of udpPorts) if (port.clients > fullest.clients) fullest = port
+      fullest.forgetOldest()
+    }
   }
 }
 

@@ -1,7 +1,7 @@
 /** Raw ports in front of a guest that is this process. */
 import { createSocket, type RemoteInfo } from "node:dgram"
 import { Deferred, Effect } from "effect"
-import type { RawTimeouts } from "../../../layers/proxy/raw/limits.ts"
+import type { RawLimits, RawTimeouts } from "../../../layers/proxy/raw/limits.ts"
 import type { AsleepTarget, UnavailableTarget, UpTarget } from "../../../src/services/Proxy.ts"
 import { appId, freePort, startProxy } from "./harness.ts"
 
@@ -63,10 +63,17 @@ export const openDatagrams = (
   })
 
 /** A proxy with one raw port in front of `guestPort`, and the app behind it up. */
-export const rawPort = (guestPort: number, rawTimeouts: Partial<RawTimeouts> = {}) =>
+export const rawPort = (
+  guestPort: number,
+  rawTimeouts: Partial<RawTimeouts> = {},
+  rawLimits: Partial<RawLimits> = {}
+) =>
   Effect.gen(function* () {
     const hostPort = yield* freePort
-    const { proxy } = yield* startProxy({ sweep: 20 }, { raw: { address: "127.0.0.1" }, rawTimeouts })
+    const { proxy } = yield* startProxy(
+      { sweep: 20 },
+      { raw: { address: "127.0.0.1" }, rawTimeouts, rawLimits }
+    )
     const up: UpTarget = { kind: "up", host: "127.0.0.1", port: 1 }
     const route = { appId, hostnames: [], rawPorts: [{ name: "echo", hostPort, guestPort }] }
     yield* proxy.setRoute({ ...route, target: up })

@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import fc from "fast-check"
+import { AppId } from "../../../src/document/schema.ts"
 import type { DatagramPath } from "../../../src/services/Proxy.ts"
 import { eventually, freePort } from "./harness.ts"
 import { openDatagrams, rawPort } from "./raw-harness.ts"
@@ -143,6 +144,37 @@ describe("a datagram to a raw port", () => {
       guest.send("to steady", first)
       assert.strictEqual(yield* steady.datagram(0), "to steady")
     })
+  )
+
+  it.live(
+    "of a new client finds a place on a host that is full, at the cost of the app with the most clients",
+    () =>
+      Effect.gen(function* () {
+        const guest = yield* echo
+        const raw = yield* rawPort(guest.port, {}, { udpSessionsOfHost: 20 })
+        const flood = yield* Effect.forEach(Array.from({ length: 19 }), () => openDatagrams())
+        for (const [index, client] of flood.entries()) {
+          client.send("flood", raw.hostPort)
+          yield* guest.datagram(index)
+        }
+        const hostPort = yield* freePort
+        const other = AppId.make("other")
+        yield* raw.proxy.setRoute({
+          appId: other,
+          hostnames: [],
+          target: raw.up,
+          rawPorts: [{ name: "echo", hostPort, guestPort: guest.port }]
+        })
+        for (let index = 0; index < 4; index++) {
+          const client = yield* openDatagrams()
+          client.send("new", hostPort)
+          assert.strictEqual(yield* client.datagram(0), "<new>")
+        }
+        const { apps } = yield* raw.proxy.traffic
+        assert.strictEqual(apps.get(other)?.udp.open, 4)
+        assert.strictEqual((yield* raw.app)?.udp.open, 16)
+        assert.strictEqual(apps.get(other)?.udp.dropped, 0)
+      })
   )
 
   it.live("goes over what the route names, where the network does not carry it", () =>
