@@ -101,7 +101,7 @@ export const layerHypervisor = (host: FakeHost) =>
             const machine = find(host, record)
             if (machine === undefined) return Option.none()
             for (const [directory, { sleeper }] of host.snapshots) {
-              if (sleeper === machine) host.snapshots.delete(directory)
+              if (sleeper.record.machineId === machine.record.machineId) host.snapshots.delete(directory)
             }
             machine.paused = false
             return Option.some(
@@ -151,7 +151,7 @@ export const layerHypervisor = (host: FakeHost) =>
                   hypervisor: VERSION,
                   storedBytes: machine.residentBytes
                 },
-                sleeper: machine,
+                sleeper: { ...machine },
                 committed: false,
                 damage: undefined
               }

@@ -133,10 +133,11 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
     const next = plan(factsOf(model, yield* Clock.currentTimeMillis, refusalOf()))
     yield* FiberHandle.clear(timer)
     if (next.kind === "end") return !options.mayEnd()
-    if (next.kind === "wait" && model.attachment === undefined) yield* host.memory.decline(model.appId)
-    // Nothing is under way that could bring the app up.
-    if (next.kind === "wait")
+    if (next.kind === "wait" && model.attachment === undefined) {
+      yield* host.memory.decline(model.appId)
+      // Nothing is under way that could bring the app up.
       yield* routing.refuse(next.until === undefined ? undefined : secondsUntil(next.until, facts.now))
+    }
     if (next.kind === "step") yield* begin(next.step)
     else if (next.until !== undefined) yield* lookAgainAt(next.until)
     return true

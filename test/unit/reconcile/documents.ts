@@ -11,6 +11,7 @@ export interface InstanceChanges {
   readonly hostnames?: ReadonlyArray<{ readonly hostname: string; readonly kind: "platform" | "custom" }>
   readonly layers?: ReadonlyArray<unknown>
   readonly config?: Record<string, unknown>
+  readonly activation?: unknown
 }
 
 export const volumeOf = (appId: string): string => `${appId}-vol`

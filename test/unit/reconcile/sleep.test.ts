@@ -1,0 +1,459 @@
+/** Apps that sleep and wake, on the testing layers. */
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Fiber } from "effect"
+import { TestClock } from "effect/testing"
+import { openConnection, openRequest, request } from "../../../layers/testing/Proxy.ts"
+import { ObjectMissing } from "../../../src/services/ArtifactStore.ts"
+import { rawDocument, rawInstance, rawVolume } from "./documents.ts"
+import { type Host, makeHost } from "./harness.ts"
+
+const minute = 60_000
+const at = { hostname: "app-1.example.com" }
+const snapshotDir = "/memory/snapshots/app-1"
+
+const onRequest = (extra: Record<string, unknown> = {}) =>
+  rawInstance("app-1", {
+    desiredState: "on-request",
+    hostnames: [{ hostname: at.hostname, kind: "platform" }],
+    activation: { sleepWhen: { kind: "traffic-idle", timeoutMs: minute } },
+    ...extra
+  })
+
+const documentOf = (...instances: ReadonlyArray<{ readonly appId?: unknown }>) =>
+  rawDocument({ volumes: instances.map(({ appId }) => rawVolume(String(appId))), instances })
+
+/** A host with one app that has been put to sleep by its quiet. */
+const asleep = Effect.fnUntraced(function* (extra: Record<string, unknown> = {}) {
+  const host = yield* makeHost()
+  yield* host.start()
+  yield* host.put(documentOf(onRequest(extra)))
+  yield* host.untilState("app-1", "running")
+  yield* host.untilState("app-1", "idle")
+  return host
+})
+
+const counter = (host: Host) => host.machine.machineOf("app-1")?.memory
+
+describe("an app that is on-request", () => {
+  it.effect("boots once without a request, becomes running, and sleeps on its own when it is quiet", () =>
+    Effect.gen(function* () {
+      const host = yield* asleep()
+      assert.strictEqual(host.machine.callsOf("boot").length, 1)
+      assert.deepStrictEqual(host.machine.machines, [])
+      assert.isTrue(host.machine.snapshots.has(snapshotDir))
+      assert.strictEqual(host.instanceOf("app-1")?.message, undefined)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("sleeps five minutes after its last request when the document says nothing", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      const { activation: _, ...plain } = onRequest() as Record<string, unknown>
+      yield* host.put(documentOf(plain))
+      yield* host.untilState("app-1", "running")
+      yield* TestClock.adjust(295_000)
+      assert.strictEqual(host.instanceOf("app-1")?.state, "running")
+      yield* TestClock.adjust(10_000)
+      yield* host.untilState("app-1", "idle")
+      yield* host.stop()
+    })
+  )
+
+  it.effect("stays up while requests come, and while one is open however quiet", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(documentOf(onRequest()))
+      yield* host.untilState("app-1", "running")
+      for (let round = 0; round < 10; round++) {
+        yield* TestClock.adjust(minute / 2)
+        yield* request(host.proxy, at)
+      }
+      const open = yield* openRequest(host.proxy, at)
+      yield* TestClock.adjust(10 * minute)
+      assert.strictEqual(host.instanceOf("app-1")?.state, "running")
+      yield* open.finish
+      yield* host.untilState("app-1", "idle")
+      yield* host.stop()
+    })
+  )
+
+  it.effect("never sleeps when its policy is never, nor when it is running", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(
+        documentOf(
+          onRequest({ activation: { sleepWhen: { kind: "never" } } }),
+          rawInstance("app-2", { desiredState: "running", hostnames: [] })
+        )
+      )
+      yield* host.untilState("app-1", "running")
+      yield* host.untilState("app-2", "running")
+      yield* TestClock.adjust(60 * minute)
+      assert.strictEqual(host.instanceOf("app-1")?.state, "running")
+      assert.strictEqual(host.instanceOf("app-2")?.state, "running")
+      yield* host.stop()
+    })
+  )
+
+  it.effect("sleeps at the end of its lifetime although a request is open, but not before 30 s more", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(
+        documentOf(onRequest({ activation: { sleepWhen: { kind: "max-lifetime", ttlMs: minute } } }))
+      )
+      yield* host.untilState("app-1", "running")
+      yield* openRequest(host.proxy, at)
+      yield* TestClock.adjust(minute + 25_000)
+      assert.strictEqual(host.instanceOf("app-1")?.state, "running")
+      yield* TestClock.adjust(10_000)
+      yield* host.untilState("app-1", "idle")
+      const answer = yield* Effect.forkChild(request(host.proxy, at))
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual((yield* Fiber.join(answer)).kind, "app")
+      yield* host.stop()
+    })
+  )
+
+  it.effect("wakes with its memory for the next request, which waits for its health check", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(documentOf(onRequest()))
+      yield* host.untilState("app-1", "running")
+      counter(host)?.set("count", 2)
+      yield* host.untilState("app-1", "idle")
+      const answer = yield* Effect.forkChild(request(host.proxy, at))
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual((yield* Fiber.join(answer)).kind, "app")
+      assert.strictEqual(counter(host)?.get("count"), 2)
+      assert.strictEqual(host.machine.callsOf("boot").length, 1)
+      assert.strictEqual(host.machine.callsOf("wake").length, 1)
+      assert.strictEqual(host.instanceOf("app-1")?.restartCount, 0)
+      assert.isFalse(host.machine.snapshots.has(snapshotDir))
+      yield* host.stop()
+    })
+  )
+
+  it.effect("is restored once for 32 callers who come together", () =>
+    Effect.gen(function* () {
+      const host = yield* asleep()
+      const callers = yield* Effect.forkChild(
+        Effect.all(
+          Array.from({ length: 32 }, () => request(host.proxy, at)),
+          { concurrency: "unbounded" }
+        )
+      )
+      yield* host.untilState("app-1", "running")
+      const answers = yield* Fiber.join(callers)
+      assert.isTrue(answers.every(({ kind }) => kind === "app"))
+      assert.strictEqual(host.machine.callsOf("wake").length, 1)
+      assert.match(yield* host.metrics, /nibrunner_app_wakes_total\{app="app-1",outcome="restored"\} 1/u)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("a request that comes while it falls asleep waits, and wakes it", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(documentOf(onRequest()))
+      yield* host.untilState("app-1", "running")
+      const gate = yield* Deferred.make<void>()
+      host.machine.next("sleep", "app-1", { stallUntil: gate })
+      yield* host.until("the sleep is under way", () => host.machine.callsOf("sleep").length === 1)
+      const answer = yield* Effect.forkChild(request(host.proxy, at))
+      yield* TestClock.adjust(1_000)
+      assert.isUndefined(answer.pollUnsafe())
+      yield* Deferred.succeed(gate, undefined)
+      yield* host.until("the caller is answered", () => answer.pollUnsafe() !== undefined)
+      assert.strictEqual((yield* Fiber.join(answer)).kind, "app")
+      assert.strictEqual(host.machine.callsOf("wake").length, 1)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("is not put to sleep when something comes between the decision and the act", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(documentOf(onRequest()))
+      yield* host.untilState("app-1", "running")
+      // What is open by the time that everything is held has reached the app already.
+      const open = yield* openRequest(host.proxy, at)
+      yield* TestClock.adjust(2 * minute)
+      yield* host.until("a sleep was refused", () => host.machine.callsOf("freeze").length === 0)
+      assert.strictEqual(host.instanceOf("app-1")?.state, "running")
+      assert.strictEqual(host.routes.get("app-1")?.target.kind, "up")
+      yield* open.finish
+      yield* host.stop()
+    })
+  )
+
+  it.effect("runs on with its memory when its sleep fails, says why, and is tried again ever later", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      host.machine.always("sleep", "app-1", { fail: "no space is left in snapshot_dir" })
+      yield* host.put(documentOf(onRequest()))
+      yield* host.untilState("app-1", "running")
+      counter(host)?.set("count", 1)
+      yield* host.until("a sleep has failed", () => host.instanceOf("app-1")?.message !== undefined)
+      assert.match(host.instanceOf("app-1")?.message ?? "", /no space is left/u)
+      const tries = () => host.machine.callsOf("sleep").length
+      yield* TestClock.adjust(25_000)
+      assert.strictEqual(tries(), 1)
+      yield* TestClock.adjust(10_000)
+      assert.strictEqual(tries(), 2)
+      yield* TestClock.adjust(50_000)
+      assert.strictEqual(tries(), 2)
+      yield* TestClock.adjust(20_000)
+      assert.strictEqual(tries(), 3)
+      assert.strictEqual((yield* request(host.proxy, at)).kind, "app")
+      assert.strictEqual(counter(host)?.get("count"), 1)
+      host.machine.always("sleep", "app-1", undefined)
+      yield* host.untilState("app-1", "idle")
+      yield* host.stop()
+    })
+  )
+
+  it.effect("is replaced when its VMM ends as it falls asleep", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(documentOf(onRequest()))
+      yield* host.untilState("app-1", "running")
+      const gate = yield* Deferred.make<void>()
+      host.machine.next("freeze", "app-1", { stallUntil: gate })
+      yield* host.until("it is being frozen", () => host.machine.callsOf("freeze").length === 1)
+      yield* host.machine.end("app-1", { kind: "killed", signal: "SIGKILL" })
+      yield* Deferred.succeed(gate, undefined)
+      yield* host.until("it boots again", () => host.machine.callsOf("boot").length === 2)
+      yield* host.untilState("app-1", "running")
+      yield* host.stop()
+    })
+  )
+
+  for (const damage of ["memory", "state", "record"] as const) {
+    it.effect(
+      `boots when the ${damage} of its snapshot is damaged, and the caller is answered all the same`,
+      () =>
+        Effect.gen(function* () {
+          const host = yield* asleep()
+          const snapshot = host.machine.snapshots.get(snapshotDir)
+          if (snapshot !== undefined) snapshot.damage = damage
+          const answer = yield* Effect.forkChild(request(host.proxy, at))
+          yield* host.untilState("app-1", "running")
+          assert.strictEqual((yield* Fiber.join(answer)).kind, "app")
+          assert.strictEqual(host.machine.callsOf("boot").length, 2)
+          assert.isFalse(host.machine.snapshots.has(snapshotDir))
+          const page = yield* host.metrics
+          assert.match(page, /nibrunner_snapshots_discarded_total\{reason="damaged"\} 1/u)
+          assert.match(page, /nibrunner_app_wakes_total\{app="app-1",outcome="cold_boot"\} 1/u)
+          yield* host.stop()
+        })
+    )
+  }
+
+  it.effect("sleeps on when there is no room, and the caller is told to come back", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost({ machine: { memoryMib: 640 + 300 } })
+      yield* host.start()
+      yield* host.put(documentOf(onRequest()))
+      yield* host.untilState("app-1", "running")
+      yield* host.untilState("app-1", "idle")
+      yield* host.put(
+        documentOf(onRequest(), rawInstance("app-2", { desiredState: "running", hostnames: [] }))
+      )
+      yield* host.untilState("app-2", "running")
+      const answer = yield* request(host.proxy, at)
+      assert.deepStrictEqual(answer, {
+        kind: "proxy",
+        status: 503,
+        reason: "This app could not be woken now.",
+        retryAfter: 5
+      })
+      yield* host.until(
+        "the report says why",
+        () => host.instanceOf("app-1")?.message?.includes("MiB short of the memory") === true
+      )
+      assert.strictEqual(host.instanceOf("app-1")?.state, "idle")
+      assert.isTrue(host.machine.snapshots.has(snapshotDir))
+      yield* host.stop()
+    })
+  )
+
+  it.effect("keeps its snapshot when the VMM does not even start, and is woken by who comes next", () =>
+    Effect.gen(function* () {
+      const host = yield* asleep()
+      host.machine.next("wake", "app-1", { fail: "a port is taken" })
+      const first = yield* request(host.proxy, at)
+      assert.strictEqual(first.kind === "proxy" ? first.status : 200, 503)
+      assert.strictEqual(host.instanceOf("app-1")?.state, "idle")
+      const second = yield* Effect.forkChild(request(host.proxy, at))
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual((yield* Fiber.join(second)).kind, "app")
+      assert.strictEqual(host.machine.callsOf("boot").length, 1)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("is woken by a connection to a raw port, which then reaches it", () =>
+    Effect.gen(function* () {
+      const ports = [{ name: "echo", guestPort: 4000 }]
+      const base = onRequest() as { readonly config: Record<string, unknown> }
+      const host = yield* asleep({ config: { ...base.config, ports } })
+      const slotPort = host.instanceOf("app-1")?.hostPort ?? 0
+      const connection = yield* Effect.forkChild(openConnection(host.proxy, slotPort + 1))
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual((yield* Fiber.join(connection)).reached?.port, 4000)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("a new release of one that sleeps boots as itself, and the old snapshot is never used", () =>
+    Effect.gen(function* () {
+      const host = yield* asleep()
+      yield* host.put(documentOf(onRequest({ deploymentId: "dep-2" })))
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual(host.machine.callsOf("wake").length, 0)
+      assert.strictEqual(host.machine.callsOf("boot").length, 2)
+      assert.isFalse(host.machine.snapshots.has(snapshotDir))
+      yield* host.untilState("app-1", "idle")
+      assert.strictEqual(host.machine.snapshots.get(snapshotDir)?.record.deploymentId, "dep-2")
+      yield* host.stop()
+    })
+  )
+
+  it.effect("one that sleeps and is to run wakes by itself", () =>
+    Effect.gen(function* () {
+      const host = yield* asleep()
+      yield* host.put(documentOf(onRequest({ desiredState: "running", activation: null })))
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual(host.machine.callsOf("wake").length, 1)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("one that was stopped boots for the next request, and not before", () =>
+    Effect.gen(function* () {
+      const host = yield* asleep()
+      yield* host.put(documentOf(onRequest({ desiredState: "stopped", activation: null })))
+      yield* host.untilState("app-1", "stopped")
+      assert.isFalse(host.machine.snapshots.has(snapshotDir))
+      yield* host.put(documentOf(onRequest()))
+      yield* host.untilState("app-1", "idle")
+      yield* TestClock.adjust(minute)
+      assert.strictEqual(host.machine.callsOf("boot").length, 1)
+      const answer = yield* Effect.forkChild(request(host.proxy, at))
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual((yield* Fiber.join(answer)).kind, "app")
+      assert.strictEqual(host.machine.callsOf("boot").length, 2)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("one that sleeps and leaves the document leaves no snapshot, and its hostname is nobody's", () =>
+    Effect.gen(function* () {
+      const host = yield* asleep()
+      yield* host.put(rawDocument({ volumes: [rawVolume("app-1", { desiredState: "absent" })] }))
+      yield* host.until("it has left the report", () => host.instanceOf("app-1") === undefined)
+      yield* host.until("its snapshot is gone", () => host.machine.snapshots.size === 0)
+      yield* host.until("its route is gone", () => !host.routes.has("app-1"))
+      yield* host.stop()
+    })
+  )
+
+  it.effect("sleeps through a restart of the daemon, and wakes with its memory", () =>
+    Effect.gen(function* () {
+      const host = yield* asleep()
+      yield* host.stop()
+      yield* host.start()
+      yield* host.untilState("app-1", "idle")
+      const answer = yield* Effect.forkChild(request(host.proxy, at))
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual((yield* Fiber.join(answer)).kind, "app")
+      assert.strictEqual(host.machine.callsOf("boot").length, 1)
+      yield* host.stop()
+    })
+  )
+
+  for (const step of ["freeze", "sleep", "slept", "wake", "woken", "connect", "thaw"] as const) {
+    it.effect(`answers again when the daemon dies at ${step}, and no second microVM is ever there`, () =>
+      Effect.gen(function* () {
+        const host = yield* makeHost()
+        yield* host.start()
+        yield* host.put(documentOf(onRequest()))
+        yield* host.untilState("app-1", "running")
+        const gate = yield* Deferred.make<void>()
+        const wakes = step !== "freeze" && step !== "sleep" && step !== "slept"
+        if (wakes) yield* host.untilState("app-1", "idle")
+        const before = host.machine.callsOf(step).length
+        host.machine.next(step, "app-1", { stallUntil: gate })
+        const caller = wakes ? yield* Effect.forkChild(Effect.exit(request(host.proxy, at))) : undefined
+        yield* host.until(`${step} is reached`, () => host.machine.callsOf(step).length > before)
+        yield* Effect.forkChild(Effect.delay(Deferred.succeed(gate, undefined), 100))
+        const death = yield* Effect.forkChild(host.crash())
+        yield* TestClock.adjust(1_000)
+        yield* Fiber.join(death)
+        if (caller !== undefined) yield* Fiber.interrupt(caller)
+        yield* host.start()
+        const answer = yield* Effect.forkChild(
+          Effect.repeat(Effect.delay(request(host.proxy, at), 100), { until: ({ kind }) => kind === "app" })
+        )
+        yield* host.until("it answers", () => answer.pollUnsafe() !== undefined)
+        yield* host.untilState("app-1", "running")
+        assert.strictEqual(host.machine.machines.length, 1)
+        assert.isUndefined(host.machine.machineOf("app-1")?.frozen)
+        yield* host.untilState("app-1", "idle")
+        yield* host.stop()
+      })
+    )
+  }
+})
+
+describe("a release that replaces one that is up", () => {
+  it.effect("the old one serves until the new one is fetched, and for as long as that fails", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(documentOf(onRequest()))
+      yield* host.untilState("app-1", "running")
+      host.images.script.fail("prepare", new ObjectMissing({ objectKey: "server", store: "/store" }), {
+        times: 2
+      })
+      yield* host.put(documentOf(onRequest({ deploymentId: "dep-2" })))
+      yield* host.until(
+        "it says why",
+        () => host.instanceOf("app-1")?.message?.includes("serves on") === true
+      )
+      assert.strictEqual(host.instanceOf("app-1")?.state, "pending")
+      assert.strictEqual((yield* request(host.proxy, at)).kind, "app")
+      yield* host.until("the new one is up", () => host.instanceOf("app-1")?.state === "running")
+      assert.strictEqual(host.instanceOf("app-1")?.deploymentId, "dep-2")
+      assert.strictEqual(host.machine.callsOf("boot").length, 2)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("a request that comes between the two waits for the new one", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(documentOf(onRequest()))
+      yield* host.untilState("app-1", "running")
+      host.machine.script("app-1", { helloAfterMs: 3_000, shutdownAfterMs: 500 })
+      yield* host.put(documentOf(onRequest({ deploymentId: "dep-2" })))
+      yield* host.until("the old one ends", () => host.machine.callsOf("shutdown").length === 1)
+      const answer = yield* Effect.forkChild(request(host.proxy, at))
+      yield* host.until("the new one is up", () => host.machine.callsOf("hand-over").length === 2)
+      yield* host.until("answered", () => answer.pollUnsafe() !== undefined)
+      assert.strictEqual((yield* Fiber.join(answer)).kind, "app")
+      yield* host.stop()
+    })
+  )
+})
