@@ -20,12 +20,14 @@ export type Verdict =
   | { readonly kind: "cut"; readonly afterBytes: number }
   /** The body, changed; its length stays what the server says. */
   | { readonly kind: "change"; readonly change: (piece: Buffer) => Buffer }
+  /** Taken, and never answered. */
+  | { readonly kind: "hold" }
   /** Forwarded and carried out, but the answer never comes. */
   | { readonly kind: "swallow" }
   | {
       readonly kind: "answer"
       readonly status: number
-      readonly body?: string
+      readonly body?: string | Uint8Array
       readonly headers?: Readonly<Record<string, string>>
     }
 
@@ -100,6 +102,10 @@ const serve = (
     })
     return
   }
+  if (verdict.kind === "hold") {
+    incoming.resume()
+    return
+  }
   const { headers, method, url } = incoming
   const onward = http.request(
     { host: "127.0.0.1", port, method, path: url, headers, agent: false },
@@ -127,8 +133,6 @@ const serve = (
     }
   )
   onward.once("error", () => incoming.socket.destroy())
-  incoming.once("close", () => {
-    if (!outgoing.writableFinished) onward.destroy()
-  })
+  outgoing.once("close", () => onward.destroy())
   incoming.pipe(onward)
 }

@@ -1,6 +1,6 @@
 /** Objects into a bucket: in one request when they are small, else in parts, of which a few are under way at a time. */
 import { randomUUID } from "node:crypto"
-import { Effect, Option, type Scope, Stream } from "effect"
+import { Effect, Option, Schedule, type Scope, Stream } from "effect"
 import type { ExportStoreError, PutOptions, Stored, Storing } from "../../../src/services/ExportStore.ts"
 import { StoreUnusable } from "../../../src/services/store-errors.ts"
 import { makeThrottled } from "../progress.ts"
@@ -12,6 +12,8 @@ import type { S3Problem } from "./problem.ts"
 const MARK = "nibrunner-upload"
 /** How long the end of an upload that failed may take. */
 const ABORT_WITHIN = "20 seconds"
+const ABORT_AGAIN = "250 millis"
+const ABORTS = 8
 
 interface Upload {
   readonly id: string
@@ -75,17 +77,21 @@ const makeWriter = (
         return tell?.({ objectKey, bytes: storedBytes }) ?? Effect.void
       })
 
+    const abortOnce = (id: string) =>
+      bucket.patiently(
+        bucket.send(request, (client, options) =>
+          client.send(new sdk.AbortMultipartUploadCommand({ ...where, UploadId: id }), options)
+        )
+      )
+
+    // A part that the store is still taking while the upload is ended may bring it back to life: S3 says to end it
+    // again until it is not known any more. Some stores never say so.
     const abort = (id: string) =>
-      bucket
-        .patiently(
-          bucket.send(request, (client, options) =>
-            client.send(new sdk.AbortMultipartUploadCommand({ ...where, UploadId: id }), options)
-          )
-        )
-        .pipe(
-          Effect.catchTag("NotThere", () => Effect.void),
-          Effect.timeout(ABORT_WITHIN)
-        )
+      abortOnce(id).pipe(
+        Effect.repeat(Schedule.max([Schedule.spaced(ABORT_AGAIN), Schedule.recurs(ABORTS)])),
+        Effect.catchTag("NotThere", () => Effect.void),
+        Effect.timeout(ABORT_WITHIN)
+      )
 
     yield* Effect.addFinalizer(() =>
       Effect.suspend(() => {
