@@ -297,21 +297,37 @@ describe("a microVM that sleeps", () => {
       const small = join(directory, "snapshots")
       mkdirSync(small)
       yield* Effect.acquireRelease(
-        Effect.sync(() => execFileSync("mount", ["-t", "tmpfs", "-o", "size=24m", "small", small])),
+        Effect.sync(() => execFileSync("mount", ["-t", "tmpfs", "-o", "size=100m", "small", small])),
         () => Effect.sync(() => execFileSync("umount", ["-l", small]))
       )
+      const resize = (size: string) => execFileSync("mount", ["-o", `remount,size=${size}`, small])
       assert.strictEqual(yield* ask("/remember"), "1")
+      const refused = yield* Effect.flip(sleep(machine, directory))
+      assert.match(String((refused as Error).message), /has 0.10 GiB free, the snapshot may take 0.13 GiB/u)
+      assert.isTrue((refused as SleepFailed).resumed)
+      yield* thaw(machine)
+      assert.strictEqual(yield* ask("/remember"), "2")
+
+      // there is room when it begins, and none any more before it is done
+      resize("256m")
+      const shrinking = yield* Effect.forkChild(
+        Effect.gen(function* () {
+          while (!existsSync(join(small, ".pending-web"))) yield* Effect.yieldNow
+          resize("24m")
+        })
+      )
       const error = yield* Effect.flip(sleep(machine, directory))
+      yield* Fiber.join(shrinking)
       assert.include(String((error as Error).message), "is full")
       assert.isTrue((error as SleepFailed).resumed)
       yield* thaw(machine)
-      assert.strictEqual(yield* ask("/remember"), "2")
+      assert.strictEqual(yield* ask("/remember"), "3")
       nothingIn(directory)
 
-      execFileSync("mount", ["-o", "remount,size=256m", small])
+      resize("256m")
       yield* sleep(machine, directory)
       const woken = yield* wake(spec, directory)
-      assert.strictEqual(yield* ask("/remember"), "3")
+      assert.strictEqual(yield* ask("/remember"), "4")
       yield* kill(woken)
     }))
 

@@ -20,6 +20,7 @@ import { QmpError } from "./qmp.ts"
 import {
   checkRuntimeDir,
   createRunDirectory,
+  mayHaveRun,
   notedSnapshot,
   noteSnapshot,
   ownerOf,
@@ -257,12 +258,25 @@ export const layerQemu = (
           return true
         }).pipe(Effect.provideService(FileSystem.FileSystem, fs))
 
+      /** What a machine was woken from is as good as before, when its VMM has ended with its daemon and never ran. */
+      const gone = (record: MachineRecord): Effect.Effect<Option.Option<Machine>, HypervisorError> =>
+        Effect.gen(function* () {
+          const directory = runDirectory(runtimeDir, record.slot)
+          if ((yield* ownerOf(directory)) !== record.machineId || mayHaveRun(directory)) return
+          const place = yield* notedSnapshot(directory)
+          if (place !== undefined) yield* putBack(snapshotFiles(place))
+        }).pipe(
+          Effect.provideService(FileSystem.FileSystem, fs),
+          Effect.mapError(failed(`look after what the microVM of ${record.appId} was woken from`)),
+          Effect.as(Option.none())
+        )
+
       const adopt = (
         record: MachineRecord
       ): Effect.Effect<Option.Option<Machine>, HypervisorError, Scope.Scope> =>
         Effect.gen(function* () {
           const vmm = findVmm(record, runtimeDir)
-          if (vmm === undefined) return Option.none()
+          if (vmm === undefined) return yield* gone(record)
           const scope = yield* Scope.fork(yield* Effect.scope)
           return yield* attach(
             { ...record, process: vmm.process },
@@ -285,7 +299,7 @@ export const layerQemu = (
             Effect.catch((error) =>
               isAlive(vmm.process)
                 ? Effect.fail(failed(`take over the microVM of ${record.appId}`)(error))
-                : Effect.succeed(Option.none<Machine>())
+                : gone(record)
             )
           )
         })

@@ -2,7 +2,7 @@
  * `<runtime_dir>/vm/<slot>`: the sockets of one VMM, and a note of which machine they are. Named by slot and not by
  * app, because the path of a unix socket has room for 107 bytes only.
  */
-import { chmodSync, mkdirSync, rmSync, writeFileSync } from "node:fs"
+import { chmodSync, existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs"
 import { Effect, FileSystem, type PlatformError, Schema } from "effect"
 import { MAX_SLOTS } from "../../../src/network/addresses.ts"
 import { MachineSpec } from "../../../src/services/Hypervisor.ts"
@@ -27,6 +27,8 @@ export interface RunDirectory {
   readonly spec: string
   /** Names the snapshot that is being written or woken: a daemon that finds the VMM half-way has to know. */
   readonly snapshot: string
+  /** There once a machine that wakes may run: what it wakes from is of no use any more. */
+  readonly ran: string
 }
 
 /** The directory of all run directories. */
@@ -42,7 +44,8 @@ export const runDirectory = (runtimeDir: string, slot: number): RunDirectory => 
     save: `${path}/save.sock`,
     owner: `${path}/machine`,
     spec: `${path}/spec`,
-    snapshot: `${path}/snapshot`
+    snapshot: `${path}/snapshot`,
+    ran: `${path}/ran`
   }
 }
 
@@ -132,6 +135,16 @@ export const noteSnapshot = (
     },
     catch: (error) => fileProblem(directory.snapshot, error)
   })
+
+/** Notes that the machine may run from here on. */
+export const noteRun = (directory: RunDirectory): Effect.Effect<void, FileProblem> =>
+  Effect.try({
+    try: () => writeFileSync(directory.ran, "", { mode: 0o600 }),
+    catch: (error) => fileProblem(directory.ran, error)
+  })
+
+/** Whether a machine that woke may have run. */
+export const mayHaveRun = (directory: RunDirectory): boolean => existsSync(directory.ran)
 
 /** The snapshot that the VMM was on its way to or from, when an earlier daemon died over it. */
 export const notedSnapshot = Effect.fnUntraced(function* (directory: RunDirectory) {

@@ -1,4 +1,5 @@
 /** Sleep and wake of microVMs by QEMU: a machine becomes a snapshot on the disk, and a snapshot a machine. */
+import { dirname } from "node:path"
 import { Cause, Deferred, Effect, Exit, Fiber, FileSystem, Option } from "effect"
 import type { VmmIdentity } from "../../../src/hypervisor/identity.ts"
 import {
@@ -10,10 +11,11 @@ import {
   WakeFailed
 } from "../../../src/services/Hypervisor.ts"
 import { snapshotMismatch } from "../../../src/services/snapshot.ts"
+import { makeDirectory } from "../../files/durable.ts"
 import type { Attachment } from "./attachment.ts"
 import type { Start } from "./layer.ts"
 import type { ProcessIdentity } from "./process.ts"
-import { noteSnapshot, readSpec } from "./run-directory.ts"
+import { noteRun, noteSnapshot, readSpec } from "./run-directory.ts"
 import {
   discardSnapshot,
   putBack,
@@ -24,6 +26,7 @@ import {
 } from "./snapshot/files.ts"
 import { load, readRecord, type Unusable, verify } from "./snapshot/load.ts"
 import type { NotReceived } from "./snapshot/receive.ts"
+import { makeRoom } from "./snapshot/room.ts"
 import { commit, resume, save, undo } from "./snapshot/save.ts"
 
 type Message = { readonly message: string }
@@ -50,6 +53,7 @@ export const makeSleeping = (
   parts: Parts
 ): Pick<Hypervisor["Service"], "sleep" | "wake" | "snapshot" | "discard" | "sweepSnapshots"> => {
   const { fs, hypervisor } = parts
+  const room = makeRoom()
   const withFiles = Effect.provideService(FileSystem.FileSystem, fs)
 
   const sleep: Hypervisor["Service"]["sleep"] = (machine, place) =>
@@ -81,6 +85,11 @@ export const makeSleeping = (
           return yield* failed("nobody wrote down what its microVM was started with", true)
         }
         yield* undo(place).pipe(Effect.mapError(early))
+        const parent = dirname(place.directory)
+        yield* makeDirectory(parent, 0o700).pipe(
+          Effect.andThen(room.take(parent, spec.memoryMib * 2 ** 20)),
+          Effect.mapError(early)
+        )
         yield* noteSnapshot(directory, place.directory).pipe(Effect.mapError(early))
 
         const record = yield* restore(
@@ -102,7 +111,7 @@ export const makeSleeping = (
           )
         return record
       })
-    ).pipe(withFiles)
+    ).pipe(Effect.scoped, withFiles)
 
   const wake: Hypervisor["Service"]["wake"] = (spec, place) =>
     Effect.gen(function* () {
@@ -137,10 +146,16 @@ export const makeSleeping = (
               given = true
               if (stdin !== undefined) yield* load(qmp, stdin, state)
             }),
-          go: ({ qmp }) => {
-            ran = true
-            return Effect.asVoid(qmp.execute("cont"))
-          }
+          go: ({ qmp, directory }) =>
+            noteRun(directory).pipe(
+              Effect.mapError(notRestored),
+              Effect.andThen(
+                Effect.suspend(() => {
+                  ran = true
+                  return Effect.asVoid(qmp.execute("cont"))
+                })
+              )
+            )
         })
         .pipe(
           Effect.onError((cause) =>
