@@ -65,8 +65,9 @@ static void host_take_record(uint8_t type, uint8_t *payload, size_t length) {
 	REQUIRE((type >= HELLO_ACK && type <= DROPPED) || (type >= OUTPUT && type <= FAILED));
 	if (type == REPLY) {
 		REQUIRE(length >= 4 && length <= 4 + MAX_DATAGRAM_BYTES);
-		/* Every reply is made of one byte, which its flow tells. */
+		/* Its flow tells the byte that it is made of, and the connection that it is for. */
 		uint8_t byte = payload[3];
+		REQUIRE(take_number(&f, 4) >> 8 == (platform.flows_forgotten & 0xffff));
 		REQUIRE(length == 4 || (payload[4] == byte && payload[length - 1] == byte));
 		host.replies++;
 	}
@@ -312,10 +313,13 @@ static void machine_acts(void) {
 	case 5:
 	case 6: {
 		static uint8_t reply[MAX_DATAGRAM_BYTES];
-		uint32_t flow = (uint32_t)random_number();
-		size_t length = below(4) ? below(300) : below(MAX_DATAGRAM_BYTES + 1);
-		memset(reply, (uint8_t)flow, length);
-		session_reply(&session, (uint32_t)below(below(2) ? 4 : FLOWS), flow, reply, length);
+		/* Now and then more than there is room for. */
+		for (uint64_t many = below(30) ? 1 : 30, large = many > 1 || below(4) == 0; many > 0; many--) {
+			uint32_t flow = (platform.flows_forgotten & 0xffff) << 8 | (uint32_t)below(256);
+			size_t length = below(large ? MAX_DATAGRAM_BYTES + 1 : 300);
+			memset(reply, (uint8_t)flow, length);
+			session_reply(&session, (uint32_t)below(below(2) ? 4 : FLOWS), flow, reply, length);
+		}
 		break;
 	}
 	case 7:
@@ -349,6 +353,8 @@ static void machine_acts(void) {
 	REQUIRE(s->volume != VOLUME_FREEZING || (s->phase != STOPPING && s->phase != HAS_FAILED));
 	REQUIRE(s->volume != VOLUME_FROZEN || (s->phase != STOPPING && s->phase != HAS_FAILED));
 	REQUIRE(session.replies.waiting_bytes <= REPLY_BYTES);
+	for (uint32_t place = 0; place < 4; place++)
+		REQUIRE(session.replies.waiting_bytes_of[place] <= FLOW_REPLY_BYTES);
 	REQUIRE((session.replies.waiting_bytes == 0) == !session.replies.first);
 	REQUIRE(s->ring.sent.bytes + s->ring.waiting.bytes <= RING_BYTES);
 	REQUIRE(s->ring.sent.bytes <= WINDOW_BYTES);
