@@ -38,11 +38,7 @@ const quoted = (text: string) => JSON.stringify(text)
 /** A shell that waits, under the command line of a VMM. */
 const vmm = Effect.fnUntraced(function* (runtimeDir: string, appId: AppId, slot: number) {
   const machineId = slot.toString(16).padStart(16, "0")
-  const words = [
-    "-name",
-    `nibrunner-${machineId}`,
-    `socket,id=qmp,path=${runtimeDir}/vm/${slot}/qmp.sock,server=on`
-  ]
+  const words = ["-name", `nibrunner-${machineId}@${runtimeDir}/vm/${slot}`]
   const child = yield* Effect.acquireRelease(
     Effect.sync(() =>
       spawn("/bin/sh", ["-c", "read line", ...words], { stdio: ["pipe", "ignore", "ignore"] })
