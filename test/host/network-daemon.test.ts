@@ -30,7 +30,7 @@ describe.skipIf(!inOwnNamespace)("a host on taps", () => {
         const tenant = yield* tenantLayer(host)
         const daemon = yield* runDaemon(host)
         yield* put(host, document([volume("one")], [instance("one", tenant)]))
-        yield* awaitState(host, "one", "running")
+        yield* awaitState(host, "one", "running").pipe(Effect.raceFirst(daemon.ended))
         const reaches = (address: string) =>
           Effect.map(request(host, "one", `/reach?addr=${address}`), ({ body }) => body.split(" ")[0])
         assert.strictEqual(yield* reaches(`${INTERNET}:${PEER_PORT}`), "reached")
@@ -46,7 +46,7 @@ describe.skipIf(!inOwnNamespace)("a host on taps", () => {
             both.map((appId) => instance(appId, tenant))
           )
         )
-        yield* awaitState(host, "two", "running")
+        yield* awaitState(host, "two", "running").pipe(Effect.raceFirst(next.ended))
         assert.strictEqual((yield* request(host, "one")).status, 200)
         assert.strictEqual(yield* reaches(`${INTERNET}:${PEER_PORT}`), "reached")
         assert.strictEqual(yield* reaches(`${slotAddresses(1).guest}:3000`), "blocked")
