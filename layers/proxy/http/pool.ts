@@ -20,6 +20,8 @@ export class Pool {
   readonly links: Set<Link>
   /** The app has another target now: no connection is taken from here any more, and none comes back. */
   retired = false
+  /** The app has closed a connection at once, without having said so: it may close any at this moment. */
+  #hangsUp = false
   /** Unused connections, the one used last at the end. */
   readonly #idle: Array<Upstream> = []
 
@@ -35,11 +37,10 @@ export class Pool {
    * connection will do that the app has no reason yet to close.
    */
   takeIdle(once: boolean): Upstream | undefined {
-    const { sweep, timeouts } = this.context
     for (;;) {
       const upstream = this.#idle.at(-1)
       if (upstream === undefined) return undefined
-      if (once && sweep.tick - upstream.idleSince > sweep.ticks(timeouts.upstreamFresh)) return undefined
+      if (once && (this.#hangsUp || !this.#isFresh(upstream))) return undefined
       this.#idle.pop()
       if (upstream.isUsable) return upstream
       upstream.destroy()
@@ -56,10 +57,20 @@ export class Pool {
     else this.#idle.push(upstream)
   }
 
+  /** The app has closed a connection that was unused, or on which it was asked something meanwhile. */
+  hungUp(upstream: Upstream): void {
+    if (this.#isFresh(upstream)) this.#hangsUp = true
+  }
+
   /** An idle connection has closed. */
   drop(upstream: Upstream): void {
     const at = this.#idle.lastIndexOf(upstream)
     if (at !== -1) this.#idle.splice(at, 1)
+  }
+
+  #isFresh({ idleSince }: Upstream): boolean {
+    const { sweep, timeouts } = this.context
+    return sweep.tick - idleSince <= sweep.ticks(timeouts.upstreamFresh)
   }
 
   /** Closes the idle connections now; busy ones close when their answer is complete. */

@@ -125,6 +125,7 @@ export class Upstream extends Wire implements Link {
   protected override ended(): void {
     const exchange = this.#exchange
     if (exchange === undefined) {
+      this.#pool.hungUp(this)
       this.#closeIdle()
       return
     }
@@ -163,6 +164,7 @@ export class Upstream extends Wire implements Link {
       return
     }
     if (this.#exchange === undefined) {
+      if (this.errorCode !== "") this.#pool.hungUp(this)
       this.#pool.drop(this)
       return
     }
@@ -190,6 +192,7 @@ export class Upstream extends Wire implements Link {
   #fail(reason: string): void {
     const exchange = this.#exchange
     this.abandon()
+    if (this.reused && !this.answered) this.#pool.hungUp(this)
     exchange?.failed(this, reason)
   }
 

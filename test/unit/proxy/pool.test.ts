@@ -248,6 +248,33 @@ describe("a request that meets a connection which the app closes at the same mom
       })
   )
 
+  it.live("does not arise with an app that was seen to close connections at once without saying so", () =>
+    Effect.gen(function* () {
+      const app = yield* listenRaw((talk, index) => {
+        talk.socket.on("data", () => {
+          talk.write(answer("a"))
+          if (index === 0) talk.socket.end()
+        })
+      })
+      const { port } = yield* proxyTo(app.port)
+      const caller = yield* dial(port)
+      const post = "POST / HTTP/1.1\r\nHost: app.test\r\nContent-Length: 0\r\n\r\n"
+      yield* exchange(caller, get)
+      yield* caller.through("a")
+      yield* (yield* app.connection(0)).until(({ ended }) => ended)
+      for (const [request, connections] of [
+        [post, 2],
+        [post, 3],
+        [get, 3],
+        [post, 4]
+      ] as const) {
+        yield* exchange(caller, request)
+        yield* caller.through("a")
+        assert.lengthOf(app.connections, connections)
+      }
+    })
+  )
+
   it.live("does not arise for a body of which not all is kept, though it may be sent twice", () =>
     Effect.gen(function* () {
       const app = yield* listenRaw((talk) => {
