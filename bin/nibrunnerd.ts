@@ -26,6 +26,11 @@ const host = {
       Effect.map(({ layerHostView }) => layerHostView(config)),
       Layer.unwrap
     ),
+  commander: (config: HostConfig) =>
+    Effect.promise(() => import("../layers/control/client.ts")).pipe(
+      Effect.map(({ layerControlClient }) => layerControlClient({ runtimeDir: config.paths.runtime_dir })),
+      Layer.unwrap
+    ),
   logs: (config: HostConfig) =>
     Effect.promise(() => import("../layers/logs/read.ts")).pipe(
       Effect.map(({ layerFileLogReader }) => layerFileLogReader({ stateDir: config.paths.state_dir })),

@@ -2,6 +2,7 @@
 import { Effect, Layer, Schema } from "effect"
 import type { HostSecrets } from "../src/config/host-env.ts"
 import { DEFAULT_KEEP_MIB_PER_APP, type HostConfig } from "../src/config/schema.ts"
+import { layerControlSocket } from "./control/socket.ts"
 import { layerWatchedDocument } from "./document/watch.ts"
 import { layerVirtioSerialGuest } from "./guest/virtio-serial/layer.ts"
 import { layerVerifiedGuestImage } from "./guest-image/verified.ts"
@@ -45,8 +46,7 @@ const supported = (config: HostConfig) => {
   if (first !== undefined) return Effect.fail(first[1])
   const idle = [
     ...(config.cron === undefined ? [] : ["[cron]"]),
-    ...(config.filesystem === undefined ? [] : ["[filesystem]"]),
-    ...(config.proxy?.raw === undefined ? [] : ["[proxy.raw]"])
+    ...(config.filesystem === undefined ? [] : ["[filesystem]"])
   ]
   return idle.length === 0
     ? Effect.void
@@ -84,13 +84,14 @@ export const layerLive = (config: HostConfig, secrets: HostSecrets) => {
     layerNetwork(config),
     layerHttpProber,
     layerVolumes(config),
-    layerSquashfsImages({ stateDir }).pipe(Layer.provide(store)),
+    layerSquashfsImages({ stateDir }).pipe(Layer.provideMerge(store)),
     layerExports(config, secrets, process.env),
     layerFileLogs({ stateDir, keepBytes: keepMib * 2 ** 20 }),
     layerFileReporter({ stateDir }),
     metrics === undefined
       ? Layer.empty
       : layerMetricsPage({ address: metrics.listen_address, port: metrics.port }),
+    layerControlSocket({ runtimeDir: paths.runtime_dir }),
     layerWatchedDocument({ path: paths.desired_state_file }),
     layerLinuxHostInfo({ stateDir }),
     layerProxy(proxyOptions(config)),

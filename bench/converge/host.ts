@@ -11,6 +11,7 @@ import { layerWatchedDocument } from "../../layers/document/watch.ts"
 import { layerFileReporter } from "../../layers/reporter/file.ts"
 import { layerSqliteState } from "../../layers/state/sqlite.ts"
 import { layerAppLogsMemory, makeAppLogsWorld } from "../../layers/testing/AppLogs.ts"
+import { layerArtifactStoreMemory, makeArtifactWorld } from "../../layers/testing/ArtifactStore.ts"
 import { makeFakeHost } from "../../layers/testing/FakeHost.ts"
 import { layerGuest } from "../../layers/testing/Guest.ts"
 import { layerHealthProber } from "../../layers/testing/HealthProber.ts"
@@ -36,6 +37,11 @@ export interface Order {
 /** The other thing that it may be told: put this file in place, which holds what the document holds already. */
 export interface Reread {
   readonly same: string
+}
+
+/** The last thing: answer with what is resident once the daemon has been at rest. */
+export interface Rest {
+  readonly restMs: number
 }
 
 /** CPU milliseconds of a span in which the unchanged document was read again, and of one as long in which it was not. */
@@ -71,9 +77,19 @@ const listening = Layer.effect(
   }))
 ).pipe(Layer.provide(layerFileReporter({ stateDir })))
 
+const proxy = makeProxyWorld()
+let steps: Array<unknown> = []
+
+/** What the testing layers note for tests is no part of a host. */
+const forgetNotes = () => {
+  steps.length = 0
+  proxy.changes.length = 0
+}
+
 const services = Layer.unwrap(
-  Effect.map(makeFakeHost, (machine) =>
-    Layer.mergeAll(
+  Effect.map(makeFakeHost, (machine) => {
+    steps = machine.calls as Array<unknown>
+    return Layer.mergeAll(
       layerHypervisor(machine),
       layerGuest(machine),
       layerNetwork(machine),
@@ -83,8 +99,9 @@ const services = Layer.unwrap(
       listening,
       layerVolumeBackendMemory(makeVolumeWorld()),
       layerLayerImagesMemory(makeLayerImagesWorld()),
+      layerArtifactStoreMemory(makeArtifactWorld()),
       layerAppLogsMemory(makeAppLogsWorld()),
-      layerProxyMemory(makeProxyWorld()),
+      layerProxyMemory(proxy),
       layerHostInfoMemory(makeHostInfoWorld({ memoryMib: 4 * 2 ** 20 })),
       Layer.succeedContext(
         Context.make(GuestImage, {
@@ -110,7 +127,7 @@ const services = Layer.unwrap(
         )
       )
     )
-  )
+  })
 )
 
 const converge = (order: Order) => {
@@ -121,6 +138,7 @@ const converge = (order: Order) => {
       const { user, system } = process.cpuUsage(before)
       if (order.settled && !/^(?!.*"state":"(?:pending|starting|stopping)")/su.test(text)) return
       wanted = undefined
+      forgetNotes()
       const answer: Answer = { cpuMs: (user + system) / 1000, rssMib: process.memoryUsage().rss / 2 ** 20 }
       process.send?.(answer)
     }
@@ -146,6 +164,13 @@ const reread = ({ same }: Reread) =>
     })
   })
 
-process.on("message", (told: Order | Reread) => ("same" in told ? reread(told) : converge(told)))
+const rest = ({ restMs }: Rest) =>
+  setTimeout(() => process.send?.({ rssMib: process.memoryUsage().rss / 2 ** 20 }), restMs)
+
+process.on("message", (told: Order | Reread | Rest) => {
+  if ("same" in told) reread(told)
+  else if ("restMs" in told) rest(told)
+  else converge(told)
+})
 
 NodeRuntime.runMain(runHost.pipe(Effect.provide(services), Effect.scoped, Effect.provide(NodeServices.layer)))

@@ -2,6 +2,7 @@
 import type { Effect, Layer } from "effect"
 import type { HostSecrets } from "../config/host-env.ts"
 import type { HostConfig } from "../config/schema.ts"
+import type { HostCommander } from "../services/HostControl.ts"
 import type { HostView } from "../services/HostView.ts"
 import type { LogReader } from "../services/LogReader.ts"
 
@@ -10,6 +11,9 @@ export type RunHost<E, R> = (config: HostConfig, secrets: HostSecrets) => Effect
 
 /** Looks at the host. */
 export type OpenView<E, R> = (config: HostConfig) => Layer.Layer<HostView, E, R>
+
+/** Asks the daemon. */
+export type OpenCommander<E, R> = (config: HostConfig) => Layer.Layer<HostCommander, E, R>
 
 /** Reads the logs of its apps. */
 export type OpenLogs<E, R> = (config: HostConfig) => Layer.Layer<LogReader, E, R>

@@ -3,17 +3,19 @@ import { Command } from "effect/cli"
 import { check } from "./check.ts"
 import { daemon } from "./daemon.ts"
 import { paragraphs } from "./help.ts"
-import type { OpenLogs, OpenView, RunHost } from "./host-access.ts"
+import type { OpenCommander, OpenLogs, OpenView, RunHost } from "./host-access.ts"
 import { logs } from "./logs.ts"
 import { plan } from "./plan.ts"
 import { schema } from "./schema.ts"
+import { sleep } from "./sleep.ts"
 import { status } from "./status.ts"
 
 /** @param host the ways to the host; `bin/` knows them */
-export const nibrunnerd = <E, R, ViewError, ViewNeeds, LogError, LogNeeds>(host: {
+export const nibrunnerd = <E, R, ViewError, ViewNeeds, LogError, LogNeeds, AskError, AskNeeds>(host: {
   readonly run: RunHost<E, R>
   readonly view: OpenView<ViewError, ViewNeeds>
   readonly logs: OpenLogs<LogError, LogNeeds>
+  readonly commander: OpenCommander<AskError, AskNeeds>
 }) =>
   Command.make("nibrunnerd").pipe(
     Command.withDescription(
@@ -28,6 +30,7 @@ export const nibrunnerd = <E, R, ViewError, ViewNeeds, LogError, LogNeeds>(host:
       plan(host.view),
       status(host.view),
       logs(host.logs),
+      sleep(host.commander),
       Command.withShortDescription(schema, "Print the JSON Schema of one of the host's files.")
     ]),
     Command.withExamples([

@@ -106,21 +106,45 @@ export class Activity {
   }
 }
 
-/** What has come for each app, through the proxy and past it. */
-export const readArrivals = ({ proxy }: HostContext) =>
-  Effect.map(proxy.traffic, ({ apps }) => {
-    return (appId: AppId): Arrivals => apps.get(appId) ?? { arrivals: 0, open: 0, held: 0 }
-  })
+const nothing: Arrivals = { arrivals: 0, open: 0, held: 0 }
+
+/** What has come for each app, through the proxy and past it. Fails when part of it cannot be told. */
+export const readArrivals = Effect.fnUntraced(function* ({ proxy, network, statuses }: HostContext) {
+  const past = yield* network.traffic
+  const { apps } = yield* proxy.traffic
+  return (appId: AppId): Arrivals => {
+    const { arrivals, open, held } = apps.get(appId) ?? nothing
+    const slot = statuses.get(appId)?.slot
+    const flows = slot === undefined ? undefined : past.get(slot)
+    return flows === undefined
+      ? { arrivals, open, held }
+      : { arrivals: arrivals + flows.arrivals, open: open + flows.openFlows, held }
+  }
+})
 
 /** Reads the traffic and tells the apps that are due, until it is interrupted. */
-export const runActivity = (host: HostContext) =>
-  Effect.gen(function* () {
-    if (host.activity.size === 0) return
+export const runActivity = (host: HostContext) => {
+  let complained = false
+  const read = Effect.gen(function* () {
     const arrivalsOf = yield* readArrivals(host)
-    const now = yield* Clock.currentTimeMillis
-    host.activity.read(arrivalsOf, now)
-    for (const [{ activity, isDue }, reason] of host.activity.due(now)) {
+    host.activity.read(arrivalsOf, yield* Clock.currentTimeMillis)
+    complained = false
+  }).pipe(
+    // An old reading puts nobody to sleep who is to be quiet for that.
+    Effect.catch((error) => {
+      if (complained) return Effect.void
+      complained = true
+      return Effect.logWarning(
+        `apps are not put to sleep for being quiet, as that cannot be told: ${error.message}`
+      )
+    })
+  )
+  return Effect.gen(function* () {
+    if (host.activity.size === 0) return
+    yield* read
+    for (const [{ activity, isDue }, reason] of host.activity.due(yield* Clock.currentTimeMillis)) {
       activity.asked = true
       yield* isDue(reason)
     }
   }).pipe(Effect.repeat(Schedule.spaced(readEveryMs)))
+}

@@ -28,6 +28,8 @@ const greet = Effect.fnUntraced(function* (
   }
   // The earlier daemon died as it put the app to sleep, or as it woke it.
   if (session.phase === "frozen") yield* session.thaw
+  // Or as it exported its volume. A guest whose image is too old for that has none to thaw.
+  yield* Effect.catch(session.thawVolume, (error) => Effect.logDebug(error.message))
   return session
 })
 

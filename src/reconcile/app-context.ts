@@ -1,5 +1,6 @@
 /** What the steps of one app work with. */
 import { Clock, Effect, Schema, Scope, Semaphore } from "effect"
+import { FetchProgress } from "../services/ArtifactStore.ts"
 import type { AppRecord, HostStateError } from "../services/HostState.ts"
 import type { Health } from "./health.ts"
 import type { HostContext } from "./host-context.ts"
@@ -25,6 +26,13 @@ export interface App {
   /** @param startedAt of the microVM, or of its last wake: ms since 1970 */
   readonly attach: (attachment: Attachment, health: Health, startedAt: number) => Effect.Effect<void>
 }
+
+/** Says how far the fetches come that an effect leads to. */
+export const withFetchProgress = <A, E, R>(
+  app: App,
+  effect: Effect.Effect<A, E, R>
+): Effect.Effect<A, E, R> =>
+  Effect.provideService(effect, FetchProgress, (fetching) => app.progress({ kind: "fetching", fetching }))
 
 export const makeApp = (
   host: HostContext,

@@ -3,6 +3,7 @@ import { Deferred, Effect, Semaphore } from "effect"
 import type { AppId, VolumeId } from "../document/schema.ts"
 import { type HostMetrics, makeHostMetrics } from "../metrics/host-metrics.ts"
 import { AppLogs } from "../services/AppLogs.ts"
+import { ArtifactStore } from "../services/ArtifactStore.ts"
 import { Guest } from "../services/Guest.ts"
 import { GuestImage } from "../services/GuestImage.ts"
 import { HealthProber } from "../services/HealthProber.ts"
@@ -30,6 +31,7 @@ const services = Effect.all({
   prober: HealthProber,
   volumes: VolumeBackend,
   images: LayerImages,
+  artifacts: ArtifactStore,
   guestImage: GuestImage,
   state: HostState,
   proxy: Proxy,

@@ -6,6 +6,7 @@ import { Cause, Clock, Deferred, Effect, FiberMap, Queue, Schedule } from "effec
 import { difference } from "../document/difference.ts"
 import type { AppId, HostDesiredState } from "../document/schema.ts"
 import { timed } from "../metrics/host-metrics.ts"
+import { HostControl } from "../services/HostControl.ts"
 import type { AppRecord, VolumeRecord } from "../services/HostState.ts"
 import { MetricsPage } from "../services/MetricsPage.ts"
 import { runActivity } from "./activity.ts"
@@ -41,6 +42,15 @@ const sweep = Effect.fnUntraced(function* (host: HostContext, notes: Notes) {
   const ended = yield* host.hypervisor.sweep(keep)
   if (ended.length > 0)
     yield* Effect.logWarning(`ended ${ended.length} microVMs that no app owns: ${ended.join(", ")}`)
+  const links = [...notes.records.values()].flatMap(({ machine, asleep, slot }) =>
+    (machine ?? asleep?.machine) === undefined ? [] : [slot]
+  )
+  // Nothing boots or wakes before the network is in order: the link of each says so, and why.
+  const gone = yield* Effect.catch(host.network.sweep(links), (error) =>
+    Effect.as(Effect.logError(error.message), [])
+  )
+  if (gone.length > 0)
+    yield* Effect.logWarning(`took down the links of ${gone.length} slots that no app holds`)
 })
 
 /** Removes snapshots that no app wakes from any more. Nothing may fall asleep before. */
@@ -117,6 +127,15 @@ const makeApps = Effect.fnUntraced(function* (host: HostContext) {
 
   return {
     begin,
+    /** Asks an app's fiber to put it to sleep; undefined when it sleeps, else the reason why not. */
+    sleep: Effect.fnUntraced(function* (appId: AppId) {
+      const entry = entries.get(appId)
+      if (entry === undefined) return `this host has no app ${appId}`
+      const answer = yield* Deferred.make<string | undefined>()
+      yield* Deferred.await(host.maySleep)
+      yield* Queue.offer(entry.mailbox, { kind: "sleep-due", reason: "forced", answer })
+      return yield* Deferred.await(answer)
+    }),
     /** Tells an app what the document says of it now; an app that is new to the host gets a fiber. */
     tell: Effect.fnUntraced(function* (appId: AppId, desired: DesiredApp) {
       const entry = entries.get(appId)
@@ -202,6 +221,7 @@ export const runHost = Effect.gen(function* () {
   yield* Effect.addFinalizer(() => Effect.logInfo("ends; its microVMs run on, and nobody is routed to them"))
 
   const told = { host, allLooked, document: () => ({ inForce, refusal }) }
+  yield* (yield* HostControl).offer({ sleep: apps.sleep })
   const page = yield* MetricsPage
   yield* page.offer(metricsPage(told))
   const watching = watchDocument(inForce, { metrics: host.metrics, onAccepted, onVerdict })

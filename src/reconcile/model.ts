@@ -2,6 +2,7 @@
 import type { Deferred, Scope } from "effect"
 import type { AppId, DesiredInstance, DesiredVolume, VolumeId } from "../document/schema.ts"
 import type { FailureReason, WakeOutcome } from "../metrics/host-metrics.ts"
+import type { Fetching } from "../services/ArtifactStore.ts"
 import type { GuestEvent, GuestSession } from "../services/Guest.ts"
 import type { AppRecord } from "../services/HostState.ts"
 import type { Machine, MachineExit } from "../services/Hypervisor.ts"
@@ -24,6 +25,8 @@ export interface Attachment {
   readonly scope: Scope.Closeable
   /** Done once PID 1 and this daemon have said hello. */
   readonly session: Deferred.Deferred<GuestSession>
+  /** The same, once it is there. */
+  guest: GuestSession | undefined
 }
 
 export type AppMessage =
@@ -56,6 +59,8 @@ export interface StepFailure {
 /** How far a start, a wake or a sleep has come: for the report and the route. */
 export type StartProgress =
   | { readonly kind: "preparing" }
+  /** Of a start, a volume or a new release: what is fetched from the artifact store now. */
+  | { readonly kind: "fetching"; readonly fetching: Fetching }
   | { readonly kind: "short-of-memory"; readonly missingMib: number }
   | { readonly kind: "start-capacity-in-use"; readonly limit: number }
   | { readonly kind: "booting" }

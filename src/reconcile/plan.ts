@@ -220,11 +220,11 @@ const planReplacement = (facts: AppFacts, instance: DesiredInstance): Plan => {
   const { replacement, refusal, now } = facts
   const replace = step({ kind: "stop", reason: "superseded" })
   if (refusal !== undefined) return replace
-  const fetch = step({ kind: "fetch-layers", instance })
-  if (replacement?.deploymentId !== instance.deploymentId) return fetch
+  const fetchFirst = step({ kind: "fetch-layers", instance })
+  if (replacement?.deploymentId !== instance.deploymentId) return fetchFirst
   const { failure } = replacement
   if (failure === undefined) return replace
-  return now < failure.retryAt ? wait(failure.retryAt) : fetch
+  return now < failure.retryAt ? wait(failure.retryAt) : fetchFirst
 }
 
 const planMachine = (facts: AppFacts): Plan | undefined => {

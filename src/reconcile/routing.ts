@@ -2,16 +2,18 @@
 import { Deferred, Effect } from "effect"
 import { httpPortOfSlot } from "../config/ports.ts"
 import type { DesiredInstance } from "../document/schema.ts"
+import type { PortForward } from "../services/Network.ts"
 import type {
   AppRoute,
   AsleepTarget,
+  DatagramPath,
   RawPort,
   RouteTarget,
   UnavailableTarget,
   UpTarget
 } from "../services/Proxy.ts"
 import type { HostContext } from "./host-context.ts"
-import type { AppMessage, AppModel, Waker } from "./model.ts"
+import type { AppMessage, AppModel, Attachment, Waker } from "./model.ts"
 import { type InstanceStatus, reachability } from "./status.ts"
 
 const same = (left: AppRoute | undefined, right: AppRoute | undefined): boolean =>
@@ -24,6 +26,14 @@ const rawPorts = (slot: number, { config }: DesiredInstance): ReadonlyArray<RawP
     hostPort: httpPortOfSlot(slot) + index + 1,
     guestPort
   }))
+
+/** Datagrams by way of the guest's channel, as soon as the guest is greeted; before they are dropped. */
+const datagramsTo = (attachment: Attachment): DatagramPath => ({
+  open: (guestPort, onReply) =>
+    attachment.guest?.datagrams.open(guestPort, onReply) ?? { send: () => {}, close: () => {} }
+})
+
+const noForwards: ReadonlyArray<PortForward> = []
 
 export const makeRouting = (
   host: HostContext,
@@ -43,7 +53,13 @@ export const makeRouting = (
     // A microVM listens where it was booted to listen, whatever the document says since.
     const { attachment } = model
     const httpPort = (attachment?.instance ?? model.desired.instance)?.config.httpPort ?? 0
-    return { kind: "up", ...host.network.reach(slot, httpPort) }
+    return {
+      kind: "up",
+      ...host.network.reach(slot, httpPort),
+      ...(attachment === undefined || host.network.carriesDatagrams
+        ? {}
+        : { datagrams: datagramsTo(attachment) })
+    }
   }
 
   const targetOf = (status: InstanceStatus, slot: number, now: number): RouteTarget => {
@@ -92,6 +108,27 @@ export const makeRouting = (
       return Effect.forEach(wakers, (waker) => Deferred.succeed(waker, answer), { discard: true })
     })
 
+  /** The slot whose raw ports the network carries past the proxy; `unknown` when that could not be changed. */
+  let forwarded: number | undefined | "unknown"
+
+  /** While the app is up the network may carry its raw ports; else what comes is the proxy's, which holds it. */
+  const forward = (route: AppRoute | undefined, slot: number | undefined): Effect.Effect<void> =>
+    Effect.suspend(() => {
+      const ports = route?.target.kind === "up" ? (route.rawPorts ?? []) : []
+      const next = ports.length === 0 ? undefined : slot
+      if (next === forwarded) return Effect.void
+      const about = next ?? (typeof forwarded === "number" ? forwarded : slot)
+      forwarded = next
+      if (about === undefined) return Effect.void
+      return Effect.catch(
+        host.network.setForwards(about, next === undefined ? noForwards : ports),
+        (error) => {
+          forwarded = "unknown"
+          return Effect.logError(error.message)
+        }
+      )
+    })
+
   return {
     /**
      * Puts the route of this state in force, before the state is told to anybody.
@@ -110,6 +147,7 @@ export const makeRouting = (
               inForce = next
             })
           ),
+          Effect.andThen(forward(next, status?.slot)),
           Effect.andThen(answerWakers(next?.target))
         )
       }),

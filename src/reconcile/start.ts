@@ -10,7 +10,7 @@ import type { DesiredInstance } from "../document/schema.ts"
 import type { GuestSession } from "../services/Guest.ts"
 import { BootFailed, type Machine, type MachineRecord, type MachineSpec } from "../services/Hypervisor.ts"
 import type { NetworkLink } from "../services/Network.ts"
-import type { App } from "./app-context.ts"
+import { type App, withFetchProgress } from "./app-context.ts"
 import { watch } from "./attachment.ts"
 import { bootSpec } from "./boot-spec.ts"
 import { unprobed } from "./health.ts"
@@ -119,12 +119,13 @@ const countAttempt = Effect.fnUntraced(function* (app: App, instance: DesiredIns
 })
 
 /** Fetches the instance's layers, those that are not here yet; gives their paths, bottom first. */
-export const prepareLayers = ({ host, model }: App, instance: DesiredInstance) => {
+export const prepareLayers = (app: App, instance: DesiredInstance) => {
+  const { host, model } = app
   const { metrics, images } = host
   const prepared = Effect.forEach(instance.layers, (layer) => metrics.layer(images.prepare(layer)), {
     concurrency: 4
   })
-  return metrics.phase(model.appId, "layers", prepared)
+  return metrics.phase(model.appId, "layers", withFetchProgress(app, prepared))
 }
 
 /** The start of an app that holds the memory for it. */

@@ -2,6 +2,7 @@
 import { sameJson } from "../document/difference.ts"
 import type { AppId, DeploymentId, DesiredVolume, VolumeId } from "../document/schema.ts"
 import type { InstanceState } from "../report/schema.ts"
+import type { Fetching } from "../services/ArtifactStore.ts"
 import type { UnavailableTarget } from "../services/Proxy.ts"
 import { backoffMs } from "./backoff.ts"
 import { describeFailure, verdict } from "./health.ts"
@@ -60,19 +61,41 @@ const progressMessage = (progress: StartProgress | undefined): string | undefine
       return `waiting for memory: the host is ${progress.missingMib} MiB short of what this start needs`
     case "start-capacity-in-use":
       return `waiting for a start: ${progress.limit === 1 ? "the one start" : `all ${progress.limit} starts`} of max_concurrent_vm_starts ${progress.limit === 1 ? "is" : "are"} in use`
+    case "fetching":
+      return fetchingMessage(progress.fetching)
     default:
       return undefined
   }
 }
 
+const fetchingMessage = ({ objectKey, bytes, totalBytes }: Fetching): string => {
+  const mib = (count: number) => Math.floor(count / 2 ** 20)
+  const share = totalBytes === undefined ? "" : ` of ${mib(totalBytes)}`
+  return `fetching ${JSON.stringify(clipKey(objectKey))}: ${mib(bytes)}${share} MiB`
+}
+
+/** A key may be long, and what is said of it must still be read. */
+const clipKey = (objectKey: string): string => {
+  const points = Array.from(objectKey)
+  return points.length <= 120 ? objectKey : `${points.slice(0, 119).join("")}…`
+}
+
 /** Why the release that the document names does not serve yet. */
-const replacementMessage = ({ desired, replacement, attachment, step }: AppModel): string | undefined => {
+const replacementMessage = ({
+  desired,
+  replacement,
+  attachment,
+  step,
+  progress
+}: AppModel): string | undefined => {
   const next = desired.instance?.deploymentId
   const serving = attachment?.instance.deploymentId
   const failure = replacement?.deploymentId === next ? replacement?.failure : undefined
   if (failure !== undefined)
     return `deployment ${serving} serves on, as ${next} cannot be fetched: ${failure.reason}`
-  return step?.kind === "fetch-layers" ? `deployment ${serving} serves until ${next} is fetched` : undefined
+  if (step?.kind !== "fetch-layers") return undefined
+  const how = progressMessage(progress)
+  return `deployment ${serving} serves until ${next} is fetched${how === undefined ? "" : `; ${how}`}`
 }
 
 const spentMessage = (attempts: number, maxRestarts: number, reason: string): string =>
@@ -211,6 +234,12 @@ export const volumeMessage = (
 export const volumeOfAnother = (volumeId: VolumeId, owner: AppId): string =>
   `volume ${volumeId} belongs to app ${owner}: a volume never changes hands; name another one`
 
+/** How far the contents of a volume that is being made have come. */
+const fillingMessage = ({ step, progress }: AppModel, volumeId: VolumeId): string | undefined =>
+  step?.kind === "provision-volume" && step.volume.volumeId === volumeId
+    ? progressMessage(progress)
+    : undefined
+
 export const volumeStatuses = (model: AppModel): ReadonlyArray<VolumeStatus> => {
   const ids = new Set([...model.desired.volumes.map(({ volumeId }) => volumeId), ...model.volumes.keys()])
   return Array.from(ids, (volumeId) => {
@@ -227,7 +256,7 @@ export const volumeStatuses = (model: AppModel): ReadonlyArray<VolumeStatus> => 
       state: foreign === undefined ? volumeState(wanted, known) : "failed",
       sizeBytes: known?.record?.sizeBytes ?? wanted?.sizeBytes ?? 0,
       exists: known?.record?.state === "ready" || known?.record?.state === "deleting",
-      message: foreign ?? volumeMessage(model, wanted, known)
+      message: foreign ?? volumeMessage(model, wanted, known) ?? fillingMessage(model, volumeId)
     }
   })
 }

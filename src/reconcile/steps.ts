@@ -2,7 +2,7 @@
 import { Effect, Schema } from "effect"
 import { AppId, type DesiredVolume, VolumeId } from "../document/schema.ts"
 import type { VolumeRecord } from "../services/HostState.ts"
-import type { App } from "./app-context.ts"
+import { type App, withFetchProgress } from "./app-context.ts"
 import type { Step } from "./plan.ts"
 import { sleep, snapshotPlace } from "./sleep.ts"
 import { prepareLayers, start } from "./start.ts"
@@ -32,7 +32,16 @@ export class VolumeOfAnother extends Schema.TaggedError<VolumeOfAnother>()("Volu
   }
 }
 
-const provision = Effect.fnUntraced(function* (app: App, { volumeId, sizeBytes }: DesiredVolume) {
+/** The archive that a volume starts with, fetched; none for one that is made already, or that starts empty. */
+const contentsOf = Effect.fnUntraced(function* (app: App, { initialContents }: DesiredVolume, made: boolean) {
+  if (made || initialContents === undefined || initialContents === null) return undefined
+  const { digest, objectKey, destinationPath } = initialContents
+  const archive = yield* withFetchProgress(app, app.host.artifacts.fetch({ digest, objectKey }))
+  return { archive, objectKey, destinationPath }
+})
+
+const provision = Effect.fnUntraced(function* (app: App, wanted: DesiredVolume) {
+  const { volumeId, sizeBytes } = wanted
   const { appId } = app.model
   const { metrics } = app.host
   const owner = app.host.volumeOwners.get(volumeId)
@@ -41,7 +50,12 @@ const provision = Effect.fnUntraced(function* (app: App, { volumeId, sizeBytes }
   const known = app.model.volumes.get(volumeId)?.record
   // A volume that grows stays whole all the while; one that is made is not, until it is formatted.
   if (known?.state !== "ready") yield* saveVolume(app, { volumeId, appId, sizeBytes, state: "provisioning" })
-  const provisioned = app.host.volumes.provision({ volumeId, sizeBytes })
+  const contents = yield* contentsOf(app, wanted, known?.state === "ready")
+  const provisioned = app.host.volumes.provision({
+    volumeId,
+    sizeBytes,
+    ...(contents === undefined ? {} : { contents })
+  })
   yield* metrics.phase(appId, "volume", metrics.storage("volume_provision", provisioned))
   yield* saveVolume(app, { volumeId, appId, sizeBytes, state: "ready" })
 })

@@ -6,6 +6,7 @@ import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, ConfigProvider, Effect, Exit, Runtime, Terminal } from "effect"
 import { CliConfig, Command, GlobalFlag, TerminalCapabilities } from "effect/cli"
 import { TestConsole } from "effect/testing"
+import { layerControlClient } from "../../../layers/control/client.ts"
 import { identify } from "../../../layers/hypervisor/qemu/process.ts"
 import { layerFileLogReader } from "../../../layers/logs/read.ts"
 import { lockStateDirectory } from "../../../layers/state/lock.ts"
@@ -30,7 +31,8 @@ export interface Screen {
 const commandLine = nibrunnerd({
   run: () => Effect.die("no test runs a daemon"),
   view: layerHostView,
-  logs: (config) => layerFileLogReader({ stateDir: config.paths.state_dir })
+  logs: (config) => layerFileLogReader({ stateDir: config.paths.state_dir }),
+  commander: (config) => layerControlClient({ runtimeDir: config.paths.runtime_dir })
 })
 
 const quoted = (text: string) => JSON.stringify(text)

@@ -3,6 +3,7 @@ import { assert } from "@effect/vitest"
 import { Effect, Exit, type Fiber, Layer, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import { layerAppLogsMemory, makeAppLogsWorld } from "../../../layers/testing/AppLogs.ts"
+import { layerArtifactStoreMemory, makeArtifactWorld } from "../../../layers/testing/ArtifactStore.ts"
 import {
   layerDocumentSourceMemory,
   makeDocumentWorld,
@@ -77,6 +78,7 @@ export const makeHost = Effect.fnUntraced(function* (options: HostOptions = {}) 
   const state = makeHostStateWorld()
   const volumes = makeVolumeWorld()
   const images = makeLayerImagesWorld()
+  const artifacts = makeArtifactWorld()
   const logs = makeAppLogsWorld()
   const reporter = makeReporterWorld()
   const proxyWorld = makeProxyWorld()
@@ -112,6 +114,7 @@ export const makeHost = Effect.fnUntraced(function* (options: HostOptions = {}) 
       layerHostStateMemory(state),
       layerVolumeBackendMemory(volumes),
       layerLayerImagesMemory(images),
+      layerArtifactStoreMemory(artifacts),
       layerAppLogsMemory(logs),
       layerReporterMemory(reporter),
       layerMetricsPageMemory(page),
@@ -165,6 +168,7 @@ export const makeHost = Effect.fnUntraced(function* (options: HostOptions = {}) 
     state,
     volumes,
     images,
+    artifacts,
     logs,
     reporter,
     routes,
