@@ -10,6 +10,7 @@ import { join } from "node:path"
 import { Effect, type Scope } from "effect"
 import { ChildProcess, type ChildProcessSpawner } from "effect/process"
 import { stringify } from "smol-toml"
+import type { ZerofsSection } from "../../src/config/schema.ts"
 import { attempt, Problem } from "./problem.ts"
 
 /** The project's folder. */
@@ -59,7 +60,13 @@ export const freePort = (preferred: number): Effect.Effect<number, Problem> => {
  */
 export const layOut = (
   folder: string,
-  options: { readonly maxApps: number; readonly proxyPort: number; readonly network?: "tap" | "user" }
+  options: {
+    readonly maxApps: number
+    readonly proxyPort: number
+    readonly network?: "tap" | "user"
+    /** Volumes are on this ZeroFS, which runs already; else they are files of this host. */
+    readonly zerofs?: ZerofsSection
+  }
 ): Effect.Effect<LocalHost, Problem> =>
   attempt(`the host's folder ${folder} cannot be laid out`, () => {
     const host: LocalHost = {
@@ -86,7 +93,12 @@ export const layOut = (
         desired_state_file: host.desired
       },
       artifacts: { store_url: host.artifacts },
-      volumes: { backend: "local-file", storage_prefix: "volumes" },
+      ...(options.zerofs === undefined
+        ? { volumes: { backend: "local-file", storage_prefix: "volumes" } }
+        : {
+            volumes: { backend: "zerofs", storage_prefix: "volumes", zerofs: options.zerofs },
+            exports: { store_url: join(folder, "exports"), staging_dir: join(folder, "staging") }
+          }),
       proxy: { http: { listen_address: "127.0.0.1", port: options.proxyPort } },
       hypervisor: {
         backend: "qemu",

@@ -7,6 +7,7 @@ import { join } from "node:path"
 import { Effect, Exit, Scope } from "effect"
 import { freePort, type LocalHost, layOut, startDaemon, writeDocument } from "../../scripts/local/host.ts"
 import { awaitReport, instanceOf, readReport } from "../../scripts/local/report.ts"
+import type { ZerofsSection } from "../../src/config/schema.ts"
 import type { HostReport, InstanceReport } from "../../src/report/schema.ts"
 import { buildTenant } from "../tenant/build.ts"
 import { endMachines } from "./qemu.ts"
@@ -43,7 +44,13 @@ const kill = (pid: number) => {
 }
 
 /** A host laid out in a folder of its own; whatever of it still runs is ended with the scope, and the folder removed. */
-export const makeHost = (options: { readonly maxApps?: number; readonly network?: "tap" | "user" } = {}) =>
+export const makeHost = (
+  options: {
+    readonly maxApps?: number
+    readonly network?: "tap" | "user"
+    readonly zerofs?: ZerofsSection
+  } = {}
+) =>
   Effect.gen(function* () {
     const folder = yield* Effect.acquireRelease(
       Effect.sync(() => mkdtempSync(join(tmpdir(), "nibrunner-host-"))),
@@ -58,7 +65,8 @@ export const makeHost = (options: { readonly maxApps?: number; readonly network?
     return yield* layOut(folder, {
       maxApps: options.maxApps ?? 16,
       proxyPort,
-      network: options.network ?? "user"
+      network: options.network ?? "user",
+      ...(options.zerofs === undefined ? {} : { zerofs: options.zerofs })
     })
   })
 
