@@ -19,9 +19,15 @@ const splitCharacterBytes = (bytes: Uint8Array, end: number): number => {
   return 0
 }
 
+/** One for all: most of the time there is no half line of most apps. */
+const NOTHING = Buffer.alloc(0)
+
+/** A copy that holds on to nothing else; what it is cut from may be large. */
+const kept = (rest: Uint8Array): Buffer => (rest.length === 0 ? NOTHING : Buffer.from(rest))
+
 /** Cuts one stream of output into lines. Keeps what is unfinished: at most `MAX_LINE_BYTES`. */
 export class LineCutter {
-  #rest: Buffer = Buffer.alloc(0)
+  #rest: Buffer = NOTHING
   /** The unfinished line was handed out already, so a newline that comes next only ends it. */
   #handedOut = false
 
@@ -55,7 +61,7 @@ export class LineCutter {
       start = newline + 1
     }
     // A copy, so that a short rest does not hold the whole piece in memory.
-    this.#rest = Buffer.from(bytes.subarray(start))
+    this.#rest = kept(bytes.subarray(start))
     return lines
   }
 
@@ -73,7 +79,7 @@ export class LineCutter {
 
   #take(length: number): string {
     const text = this.#rest.toString("utf8", 0, length)
-    this.#rest = Buffer.from(this.#rest.subarray(length))
+    this.#rest = kept(this.#rest.subarray(length))
     this.#handedOut = true
     return text
   }
