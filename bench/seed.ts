@@ -1,0 +1,140 @@
+/**
+ * What it takes to start a volume with the contents of an archive, against the tools that do the least for it: GNU
+ * tar unpacks, `mke2fs -d` writes. Both end with the volume's file on the disk.
+ */
+import { execFileSync } from "node:child_process"
+import {
+  closeSync,
+  fsyncSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  rmSync,
+  truncateSync,
+  writeFileSync
+} from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { Effect } from "effect"
+import { attempt } from "../scripts/local/problem.ts"
+import type { Bench } from "./support/bench.ts"
+
+const PAIRS = 3
+/** Bytes of files. */
+const TREE_BYTES = Number(process.env.NIBRUNNER_BENCH_SEED_MIB ?? 1024) * 2 ** 20
+const VOLUME_BYTES = 4 * TREE_BYTES
+/** MiB over the idle process. */
+const MEMORY_LIMIT = 100
+
+/** Numbers that are the same in every run. */
+const numbers = (seed: number) => {
+  let state = seed
+  return () => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
+    return state / 2 ** 32
+  }
+}
+
+/** A source tree: directories five deep, most files of some KiB, a few of some hundred. */
+const plant = (root: string): number => {
+  const next = numbers(1)
+  const text = Buffer.from(
+    Array.from({ length: 60_000 }, (_, line) => `const value${line} = compute(${line})\n`).join("")
+  )
+  let files = 0
+  for (let bytes = 0; bytes < TREE_BYTES; files += 1) {
+    const depth = 1 + Math.floor(next() * 5)
+    const directory = join(root, ...Array.from({ length: depth }, () => `part-${Math.floor(next() * 8)}`))
+    const size = Math.ceil(200 * 2 ** (next() * next() * 11 + next() * 3))
+    const start = Math.floor(next() * (text.length - size))
+    mkdirSync(directory, { recursive: true })
+    writeFileSync(join(directory, `module-${files}.ts`), text.subarray(start, start + size))
+    bytes += size
+  }
+  return files
+}
+
+const run = (tool: string, ...args: ReadonlyArray<string>): string =>
+  execFileSync(tool, args, {
+    encoding: "utf8",
+    env: { ...process.env, LC_ALL: "C", PATH: `${process.env.PATH}:/usr/sbin:/sbin` }
+  })
+
+const seconds = (work: () => void): number => {
+  const started = performance.now()
+  work()
+  return (performance.now() - started) / 1000
+}
+
+const byTools = (folder: string, archive: string): number => {
+  const tree = join(folder, "tree")
+  const volume = join(folder, "volume.img")
+  mkdirSync(join(tree, "upper/app/data"), { recursive: true })
+  return seconds(() => {
+    run("tar", "-xf", archive, "-C", join(tree, "upper/app/data"))
+    writeFileSync(volume, "")
+    truncateSync(volume, VOLUME_BYTES)
+    run("mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-d", tree, volume)
+    const file = openSync(volume, "r")
+    fsyncSync(file)
+    closeSync(file)
+  })
+}
+
+interface Ours {
+  readonly seconds: number
+  readonly idle: number
+  readonly peak: number
+}
+
+const ours = (folder: string, archive: string): Ours => {
+  const script = join(import.meta.dirname, "seed/child.ts")
+  return JSON.parse(run(process.execPath, script, folder, archive, String(VOLUME_BYTES)))
+}
+
+/** Runs it in a folder that nothing else is in, on a disk that has nothing left to write. */
+const fresh = <A>(folder: string, work: (place: string) => A) =>
+  attempt("a run failed", () => {
+    const place = mkdtempSync(join(folder, "run-"))
+    try {
+      run("sync", "-f", folder)
+      return work(place)
+    } finally {
+      run("rm", "-rf", place)
+    }
+  })
+
+export const bench: Bench = {
+  about: `a tar of ${TREE_BYTES / 2 ** 20} MiB of small files into a new volume, against tar -x followed by mke2fs -d.`,
+  run: (say) =>
+    Effect.gen(function* () {
+      const folder = yield* Effect.acquireRelease(
+        attempt("no folder for the bench", () => mkdtempSync(join(tmpdir(), "nibrunner-bench-seed-"))),
+        (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+      )
+      const archive = join(folder, "source.tar")
+      const files = yield* attempt("the tree cannot be made", () => {
+        const count = plant(join(folder, "source"))
+        run("tar", "-cf", archive, "-C", join(folder, "source"), ".")
+        run("rm", "-rf", join(folder, "source"))
+        return count
+      })
+      yield* say(`${files} files`)
+      const ratios: Array<number> = []
+      const memory: Array<number> = []
+      for (let pair = 0; pair < PAIRS; pair += 1) {
+        const first = pair % 2 === 0 ? yield* fresh(folder, (place) => byTools(place, archive)) : undefined
+        const own = yield* fresh(folder, (place) => ours(place, archive))
+        const tools = first ?? (yield* fresh(folder, (place) => byTools(place, archive)))
+        ratios.push(own.seconds / tools)
+        memory.push(own.peak - own.idle)
+        yield* say(
+          `ours ${own.seconds.toFixed(1)} s, tools ${tools.toFixed(1)} s; memory ${own.peak.toFixed(0)} MiB at most, ${own.idle.toFixed(0)} MiB idle`
+        )
+      }
+      return {
+        time: { what: "time, ours ÷ tar -x and mke2fs -d", values: ratios, atMost: 1.2 },
+        memory: { what: "peak memory over the idle process, MiB", values: memory, atMost: MEMORY_LIMIT }
+      }
+    })
+}
