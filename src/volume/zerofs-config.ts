@@ -93,5 +93,6 @@ export const renderReaderConfig = (zerofs: ZerofsSection, environment: ZerofsEnv
 export const cacheMemoryMib = (config: unknown): number => {
   const cache = (config as { readonly cache?: { readonly memory_size_gb?: unknown } } | undefined)?.cache
   const gb = cache?.memory_size_gb
-  return Math.ceil(((typeof gb === "number" && gb >= 0 ? gb : DEFAULT_MEMORY_GB) * GB) / MIB)
+  // whole bytes: a product of fractions is off by less than one
+  return Math.ceil(Math.round((typeof gb === "number" && gb >= 0 ? gb : DEFAULT_MEMORY_GB) * GB) / MIB)
 }

@@ -29,7 +29,7 @@ export interface StoreOptions {
   readonly nbdSocket: string
 }
 
-const ANSWER_LIMIT_SECONDS = 30
+const ANSWER_LIMIT_SECONDS = 15
 /** A superblock that is not in the cache comes from the object store. */
 const READ_LIMIT_SECONDS = 60
 /** The first write of a filesystem with contents goes to the cache, which may have to be made room in. */
