@@ -2,24 +2,17 @@
 import { Effect, Layer } from "effect"
 import type { HostConfig } from "../../src/config/schema.ts"
 import { vmmIdentity } from "../../src/hypervisor/identity.ts"
+import { forwardedOn } from "../../src/network/forwarded-on.ts"
 import { idRange } from "../hypervisor/qemu/identity.ts"
 import { checkFitness } from "./tap/fitness.ts"
-import { layerTapNetwork, type TapOptions } from "./tap/layer.ts"
+import { layerTapNetwork } from "./tap/layer.ts"
 import { layerUserNetwork } from "./user.ts"
-
-/** Where the kernel may answer for raw ports: where the proxy listens for them. It forwards IPv4 only. */
-const forwardedOn = (config: HostConfig): TapOptions["forwardedOn"] => {
-  const address = config.proxy?.raw?.listen_address
-  if (address === undefined) return "none"
-  if (address === "0.0.0.0" || address === "::") return "any"
-  return address.includes(":") ? "none" : { address }
-}
 
 const taps = (config: HostConfig) =>
   Effect.map(idRange, ({ base }) =>
     layerTapNetwork({
       denied: config.network?.denied_egress_addresses_v4 ?? [],
-      forwardedOn: forwardedOn(config),
+      forwardedOn: forwardedOn(config.proxy?.raw?.listen_address),
       owner: (slot) => vmmIdentity(base, slot).uid
     })
   )

@@ -1,8 +1,14 @@
 /** Links over their life: made, swept, taken over by the next owner; and nothing attached while the rules are not in force. */
 import { createSocket } from "node:dgram"
+import * as NodeServices from "@effect/platform-node/NodeServices"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Option } from "effect"
+import { Effect, Layer, Option, Result } from "effect"
+import * as fc from "fast-check"
+import { layerNetwork } from "../../layers/network/choose.ts"
+import { decodeConfig } from "../../src/config/decode.ts"
+import { exampleConfig } from "../../src/config/example.ts"
 import { slotAddresses } from "../../src/network/addresses.ts"
+import { Network } from "../../src/services/Network.ts"
 import { lineChild } from "./network/child.ts"
 import type { Got } from "./network/frames.ts"
 import { HOST, INTERNET, makePeer, PEER_PORT } from "./network/peer.ts"
@@ -239,6 +245,96 @@ describe.skipIf(!inOwnNamespace)("the links of a host with taps", () => {
       assert.include(yield* reason(1, 21_009, 0), "0 is no port")
       const twice = yield* Effect.flip(network.setForwards(1, [forward, { ...forward, guestPort: 5 }]))
       assert.include(twice.message, "21009 is forwarded twice")
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("are there where the configuration asks for taps, or for nothing", () =>
+    Effect.gen(function* () {
+      yield* cleared
+      const { hypervisor: _, ...silent } = Result.getOrThrow(decodeConfig(exampleConfig(), "config.toml"))
+      const carriesDatagrams = (network?: "tap" | "user") => {
+        const asked = { backend: "qemu" as const, binary: "/usr/bin/qemu-system-x86_64" }
+        const config = network === undefined ? silent : { ...silent, hypervisor: { ...asked, network } }
+        return Effect.provide(
+          Network.useSync((service) => service.carriesDatagrams),
+          layerNetwork(config).pipe(Layer.provide(NodeServices.layer), Layer.fresh)
+        )
+      }
+      assert.isTrue(yield* carriesDatagrams())
+      assert.isTrue(yield* carriesDatagrams("tap"))
+      assert.isFalse(yield* carriesDatagrams("user"))
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("are what was asked for last, however calls for many slots overlap", () =>
+    Effect.gen(function* () {
+      yield* cleared
+      const { network } = yield* openNetwork()
+      const calls = fc.sample(
+        fc.array(
+          fc.oneof(
+            fc.constant({ kind: "attach" as const }),
+            fc.constant({ kind: "detach" as const }),
+            fc.record({
+              kind: fc.constant("forward" as const),
+              guestPort: fc.integer({ min: 1, max: 65_535 })
+            }),
+            fc.constant({ kind: "cut" as const })
+          ),
+          { minLength: 4, maxLength: 12 }
+        ),
+        6
+      )
+      // One fiber for each slot, as for each app: all at the same time.
+      const models = yield* Effect.forEach(
+        calls,
+        (list, slot) =>
+          Effect.gen(function* () {
+            let attached = false
+            let guestPort: number | undefined
+            for (const call of list) {
+              if (call.kind === "attach") {
+                yield* network.attach(slot, [3000])
+                attached = true
+              } else if (call.kind === "detach") {
+                yield* network.detach(slot)
+                attached = false
+                guestPort = undefined
+              } else if (call.kind === "cut") {
+                yield* network.cut(slot)
+              } else {
+                const set = network.setForwards(slot, [
+                  { hostPort: 21_001 + 8 * slot, guestPort: call.guestPort }
+                ])
+                assert.strictEqual((yield* Effect.exit(set))._tag, attached ? "Success" : "Failure")
+                if (attached) guestPort = call.guestPort
+              }
+            }
+            return { slot, attached, guestPort }
+          }),
+        { concurrency: "unbounded" }
+      )
+      const there = models.filter(({ attached }) => attached)
+      assert.sameMembers(
+        [...taps()],
+        there.map(({ slot }) => `nbr${slot}`)
+      )
+      assert.sameMembers(
+        [...(yield* network.traffic).keys()],
+        there.map(({ slot }) => slot)
+      )
+      const table = nft("list", "table", "inet", "nibrunner")
+      for (const { slot, attached, guestPort } of models) {
+        const { guest } = slotAddresses(slot)
+        assert.strictEqual(table.includes(`"nbr${slot}" . ${guest}`), attached, `slot ${slot}`)
+        const forwards = [...table.matchAll(/(\d+) : (10\.201\.\d+\.\d+) \. (\d+)/gu)].filter(
+          ([, , to]) => to === guest
+        )
+        assert.deepStrictEqual(
+          [...new Set(forwards.map(([, , , port]) => Number(port)))],
+          guestPort === undefined ? [] : [guestPort]
+        )
+      }
     }).pipe(Effect.scoped)
   )
 })

@@ -1,4 +1,5 @@
 /** A hostile guest without a microVM: whatever frames it likes, over the tap of its slot. */
+import { execFileSync } from "node:child_process"
 import { join } from "node:path"
 import { Effect, Queue } from "effect"
 import { slotAddresses } from "../../../src/network/addresses.ts"
@@ -10,6 +11,15 @@ import { type Datagram, type Got, readFrame, udpFrame } from "./frames.ts"
 export const openTap = Effect.fnUntraced(function* (slot: number, ifname = tapName(slot)) {
   const child = yield* lineChild("perl", [join(import.meta.dirname, "tap-guest.pl"), ifname])
   yield* Queue.take(child.lines)
+  // The kernel notices a moment later that somebody is there, and drops until then what is for the guest.
+  yield* Effect.suspend(() =>
+    / UP /u.test(execFileSync("ip", ["-br", "link", "show", "dev", ifname], { encoding: "utf8" }))
+      ? Effect.void
+      : Effect.fail("not yet")
+  ).pipe(
+    Effect.tapError(() => Effect.sleep(10)),
+    Effect.eventually
+  )
   const { mac, guest } = slotAddresses(slot)
 
   /** The first frame that is what the test waits for; none within the time. */

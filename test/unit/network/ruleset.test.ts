@@ -3,6 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { rawPortOfSlot } from "../../../src/config/ports.ts"
 import { MAX_SLOTS, slotAddresses, slotOfGuest } from "../../../src/network/addresses.ts"
+import { forwardedOn } from "../../../src/network/forwarded-on.ts"
 import { inRange, NEVER_REACHED, plainRange } from "../../../src/network/ranges.ts"
 import { COUNTERS, type RulesetInput, readCounterName, renderRuleset } from "../../../src/network/ruleset.ts"
 import { gatewayMac, slotOfTap, tapName } from "../../../src/network/tap-link.ts"
@@ -177,6 +178,18 @@ describe("the ruleset", () => {
     for (const other of ["received", "received_", "lost_1", "received_1x", "_1"]) {
       assert.isUndefined(readCounterName(other))
     }
+  })
+})
+
+describe("raw ports", () => {
+  it("are carried by the kernel on the addresses that the proxy listens on, of IPv4", () => {
+    assert.strictEqual(forwardedOn(undefined), "none")
+    assert.strictEqual(forwardedOn("0.0.0.0"), "any")
+    assert.strictEqual(forwardedOn("::"), "any")
+    assert.strictEqual(forwardedOn("0:0:0:0:0:0:0:0"), "any")
+    assert.strictEqual(forwardedOn("::1"), "none")
+    assert.strictEqual(forwardedOn("2001:db8::1"), "none")
+    assert.deepStrictEqual(forwardedOn("203.0.113.1"), { address: "203.0.113.1" })
   })
 })
 
