@@ -1,9 +1,7 @@
-/** Whether this machine lets a daemon make taps and rules, and whether it is the only one. */
+/** Whether this machine lets a daemon make taps and rules. */
 import { accessSync, constants } from "node:fs"
-import { createServer } from "node:net"
 import { Effect } from "effect"
 import { renderRuleset } from "../../../src/network/ruleset.ts"
-import { NetworkError } from "../../../src/services/Network.ts"
 import { CommandFailed, runCommand } from "./command.ts"
 
 const TUN = "/dev/net/tun"
@@ -28,27 +26,3 @@ export const checkFitness = Effect.gen(function* () {
     renderRuleset({ stamp: "check", slots, denied: [], forwardedOn: "any" })
   )
 }).pipe(Effect.asVoid)
-
-/**
- * Taps and rules are the machine's, named by slot: two daemons would take them from each other. The name that is held
- * here lives in the network namespace and ends with the process, however that ends.
- */
-export const holdNetwork = Effect.acquireRelease(
-  Effect.callback<ReturnType<typeof createServer>, NetworkError>((resume) => {
-    const server = createServer((socket) => socket.destroy())
-    server.once("error", (error: NodeJS.ErrnoException) =>
-      resume(
-        Effect.fail(
-          new NetworkError({
-            reason:
-              error.code === "EADDRINUSE"
-                ? 'another nibrunner on this machine has the taps; with hypervisor.network = "user" two can run'
-                : error.message
-          })
-        )
-      )
-    )
-    server.listen("\0nibrunner.taps", () => resume(Effect.succeed(server)))
-  }),
-  (server) => Effect.sync(() => server.close())
-)

@@ -155,7 +155,8 @@ export const makeKeeper = Effect.fnUntraced(function* (options: KeeperOptions) {
   /** Listens to the kernel's reports of changes; ends with `nft`. */
   const listen = Effect.gen(function* () {
     const monitor = yield* spawner.spawn(
-      ChildProcess.make("nft", ["monitor", "rules"], {
+      // Should the daemon be killed, the kernel ends it too.
+      ChildProcess.make("setpriv", ["--pdeathsig", "TERM", "nft", "monitor", "rules"], {
         stdin: "ignore",
         stderr: "ignore",
         env: environment(),
@@ -208,7 +209,6 @@ export const makeKeeper = Effect.fnUntraced(function* (options: KeeperOptions) {
   yield* Effect.forkScoped(Effect.forever(Effect.flatMap(Queue.take(damage), repair)))
 
   return {
-    run,
     /** The slots that the ruleset lets through, with their forwards, once `ensure` has succeeded. */
     slots: slots as ReadonlyMap<number, ReadonlyArray<PortForward>>,
     set: (slot: number, forwards: ReadonlyArray<PortForward>) => {
