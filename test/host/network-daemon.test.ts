@@ -17,7 +17,7 @@ import {
   volume
 } from "./harness.ts"
 import { INTERNET, makePeer, PEER_PORT } from "./network/peer.ts"
-import { cleared, taps } from "./network/tap-world.ts"
+import { cleared, ip, taps } from "./network/tap-world.ts"
 import { inOwnNamespace } from "./own-namespace.ts"
 
 describe.skipIf(!inOwnNamespace)("a host on taps", () => {
@@ -28,9 +28,12 @@ describe.skipIf(!inOwnNamespace)("a host on taps", () => {
         yield* makePeer
         const host = yield* makeHost({ network: "tap" })
         const tenant = yield* tenantLayer(host)
+        // What a machine may have left of an app that nobody knows any more.
+        ip("tuntap", "add", "dev", "nbr9", "mode", "tap")
         const daemon = yield* runDaemon(host)
         yield* put(host, document([volume("one")], [instance("one", tenant)]))
         yield* awaitState(host, "one", "running").pipe(Effect.raceFirst(daemon.ended))
+        assert.deepStrictEqual(taps(), ["nbr0"])
         const reaches = (address: string) =>
           Effect.map(request(host, "one", `/reach?addr=${address}`), ({ body }) => body.split(" ")[0])
         assert.strictEqual(yield* reaches(`${INTERNET}:${PEER_PORT}`), "reached")
