@@ -29,6 +29,7 @@ export interface LocalHost {
   readonly log: string
   readonly logs: string
   readonly runtime: string
+  readonly snapshots: string
   readonly proxyPort: number
 }
 
@@ -66,6 +67,8 @@ export const layOut = (
     readonly network?: "tap" | "user"
     /** Volumes are on this ZeroFS, which runs already; else they are files of this host. */
     readonly zerofs?: ZerofsSection
+    /** Raw ports that an app may have; none when nothing is said. */
+    readonly rawPorts?: number
   }
 ): Effect.Effect<LocalHost, Problem> =>
   attempt(`the host's folder ${folder} cannot be laid out`, () => {
@@ -78,6 +81,7 @@ export const layOut = (
       log: join(folder, "daemon.log"),
       logs: join(folder, "state/logs"),
       runtime: join(folder, "run"),
+      snapshots: join(folder, "snapshots"),
       proxyPort: options.proxyPort
     }
     for (const part of [host.artifacts, host.runtime, join(folder, "state"), join(folder, "snapshots")]) {
@@ -99,7 +103,12 @@ export const layOut = (
             volumes: { backend: "zerofs", storage_prefix: "volumes", zerofs: options.zerofs },
             exports: { store_url: join(folder, "exports"), staging_dir: join(folder, "staging") }
           }),
-      proxy: { http: { listen_address: "127.0.0.1", port: options.proxyPort } },
+      proxy: {
+        http: { listen_address: "127.0.0.1", port: options.proxyPort },
+        ...(options.rawPorts === undefined
+          ? {}
+          : { raw: { listen_address: "127.0.0.1", max_ports_per_guest: options.rawPorts } })
+      },
       hypervisor: {
         backend: "qemu",
         binary: "/usr/bin/qemu-system-x86_64",

@@ -129,6 +129,18 @@ export const makeRouting = (
       )
     })
 
+  /** The microVM that the route led to last. */
+  let served: Attachment | undefined
+
+  /** What is open to a microVM that is gone gets no answer any more, and would count as open for ever. */
+  const endOfServing = (route: AppRoute | undefined): Effect.Effect<void> =>
+    Effect.suspend(() => {
+      if (route?.target.kind === "up") served = model.attachment
+      if (served === undefined || served === model.attachment) return Effect.void
+      served = undefined
+      return host.proxy.endConnections(model.appId)
+    })
+
   return {
     /**
      * Puts the route of this state in force, before the state is told to anybody.
@@ -138,7 +150,8 @@ export const makeRouting = (
     apply: (status: InstanceStatus | undefined, now: number): Effect.Effect<void> =>
       Effect.suspend(() => {
         const next = wanted(status, now)
-        if (inForce !== "unknown" && same(next, inForce)) return answerWakers(next?.target)
+        if (inForce !== "unknown" && same(next, inForce))
+          return Effect.andThen(endOfServing(next), answerWakers(next?.target))
         inForce = "unknown"
         const put = next === undefined ? host.proxy.removeRoute(model.appId) : host.proxy.setRoute(next)
         return put.pipe(
@@ -148,6 +161,7 @@ export const makeRouting = (
             })
           ),
           Effect.andThen(forward(next, status?.slot)),
+          Effect.andThen(endOfServing(next)),
           Effect.andThen(answerWakers(next?.target))
         )
       }),

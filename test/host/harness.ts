@@ -49,6 +49,7 @@ export const makeHost = (
     readonly maxApps?: number
     readonly network?: "tap" | "user"
     readonly zerofs?: ZerofsSection
+    readonly rawPorts?: number
   } = {}
 ) =>
   Effect.gen(function* () {
@@ -66,6 +67,7 @@ export const makeHost = (
       maxApps: options.maxApps ?? 16,
       proxyPort,
       network: options.network ?? "user",
+      ...(options.rawPorts === undefined ? {} : { rawPorts: options.rawPorts }),
       ...(options.zerofs === undefined ? {} : { zerofs: options.zerofs })
     })
   })
@@ -114,6 +116,8 @@ export interface Changes {
   readonly restartPolicy?: Record<string, unknown>
   readonly memoryMib?: number
   readonly layers?: ReadonlyArray<unknown>
+  readonly activation?: unknown
+  readonly ports?: ReadonlyArray<{ readonly name: string; readonly guestPort: number }>
 }
 
 /** An instance of the test program, as it stands in a document. */
@@ -124,8 +128,10 @@ export const instance = (appId: string, layer: unknown, changes: Changes = {}) =
   desiredState: changes.desiredState ?? "running",
   layers: changes.layers ?? [layer],
   hostnames: [{ hostname: `${appId}.example.com`, kind: "platform" }],
+  ...(changes.activation === undefined ? {} : { activation: changes.activation }),
   config: {
     httpPort: 3000,
+    ...(changes.ports === undefined ? {} : { ports: changes.ports }),
     command: {
       program: changes.program ?? "/app/server",
       args: changes.args ?? [],

@@ -288,6 +288,9 @@ static int do_echo(struct connection *c, const struct request *r, const char *bo
   return answer_bytes(c, r, 200, body, r->length);
 }
 
+/* Requests that wait in /hang. */
+static _Atomic int hanging;
+
 static int serve(struct connection *c, const struct request *r, const char *body) {
 #define IS(text) (strcmp(r->path, text) == 0)
   if (IS("/")) return answer(c, r, 200, "ok\n");
@@ -298,9 +301,12 @@ static int serve(struct connection *c, const struct request *r, const char *body
   if (IS("/exit")) _exit((int)number(r, "code", 0));
   if (IS("/kill")) return raise((int)number(r, "signal", SIGKILL));
   if (IS("/hang")) {
+    hanging++;
     pause_ms(number(r, "ms", 1000));
+    hanging--;
     return answer(c, r, 200, "waited\n");
   }
+  if (IS("/hanging")) return answer(c, r, 200, "%d\n", hanging);
   if (IS("/log")) return do_log(c, r);
   if (IS("/env")) return do_env(c, r);
   if (IS("/time")) return answer(c, r, 200, "%lld\n", milliseconds(CLOCK_REALTIME));

@@ -20,11 +20,7 @@ describe("a document becomes an app that answers", () => {
       assert.strictEqual(report?.layerDigests?.length, 1)
       assert.isDefined(report?.convergedAt)
       assert.strictEqual(host.report()?.volumes[0]?.state, "ready")
-      assert.deepStrictEqual(host.routes.get("app-1")?.target, {
-        kind: "up",
-        host: "127.201.0.2",
-        port: 3000
-      })
+      assert.deepInclude(host.routes.get("app-1")?.target, { kind: "up", host: "127.201.0.2", port: 3000 })
       yield* host.stop()
     })
   )
@@ -134,11 +130,7 @@ describe("a document that changes", () => {
         "the new hostname is routed",
         () => host.routes.get("app-1")?.hostnames[0] === "new.example.com"
       )
-      assert.deepStrictEqual(host.routes.get("app-1")?.target, {
-        kind: "up",
-        host: "127.201.0.2",
-        port: 3000
-      })
+      assert.deepInclude(host.routes.get("app-1")?.target, { kind: "up", host: "127.201.0.2", port: 3000 })
       assert.strictEqual(host.machine.callsOf("boot").length, 1)
       yield* host.stop()
     })
