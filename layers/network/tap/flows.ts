@@ -28,7 +28,9 @@ export const cutForwarded = (slot: number) => forget([...FORWARDED, "--reply-src
 /** Ends whatever is open to the slot's guest and from it. */
 export const cutAll = (slot: number) => {
   const { guest } = slotAddresses(slot)
-  return forget(["-f", "ipv4", "--reply-src", guest]).pipe(
-    Effect.andThen(forget(["-f", "ipv4", "--orig-src", guest]))
-  )
+  const ends = [
+    ["--reply-src", guest],
+    ["--orig-src", guest]
+  ]
+  return Effect.forEach(ends, (end) => forget(["-f", "ipv4", ...end]), { concurrency: 2, discard: true })
 }

@@ -59,8 +59,9 @@ export const layerTapNetwork = (
           ({ message }) => new NetworkError({ ...(slot === undefined ? {} : { slot }), reason: message })
         )
 
-      /** A tap, and nothing of whoever had its slot before. */
-      const make = (slot: number) => Effect.andThen(cutAll(slot), makeTap(slot, options.owner(slot)))
+      /** A tap, and nothing of whoever had its slot before: no rule lets anything through to it yet. */
+      const make = (slot: number) =>
+        Effect.all([cutAll(slot), makeTap(slot, options.owner(slot))], { concurrency: 2, discard: true })
 
       /** Packets stop before the tap goes, and what was open is forgotten last, so that nothing opens it again. */
       const takeDown = (slot: number) =>
