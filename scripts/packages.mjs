@@ -13,6 +13,13 @@ export const packages = [
   { name: "qemu-system-x86", command: "qemu-system-x86_64", for: "run", why: "runs the microVMs" },
   { name: "e2fsprogs", command: "mke2fs", for: "run", why: "formats volumes" },
   { name: "squashfs-tools", command: "mksquashfs", for: "run", why: "packs programs into layers" },
+  {
+    name: "fakeroot",
+    command: "fakeroot",
+    for: "run",
+    why: "gives volumes their owners where the daemon is not root"
+  },
+  { name: "xz-utils", command: "xz", for: "run", why: "decompresses initial contents in xz" },
   { name: "iproute2", command: "ip", for: "run", why: "makes the taps of guests" },
   { name: "qemu-utils", command: "qemu-img", for: "run", why: "takes new volumes to ZeroFS" },
   { name: "nftables", command: "nft", for: "run", why: "keeps guests apart" },

@@ -5,13 +5,13 @@ import { showName } from "../../src/volume/entry-path.ts"
 import { type Entry, Refused, type Sink } from "./sink.ts"
 
 const TYPE = 0o170000
-const KINDS: Readonly<Record<number, string>> = {
-  2401: "a FIFO",
-  4802: "a character device",
-  14406: "a block device",
-  21609: "a symbolic link, which a zip may not have here: a tar may",
-  26411: "a socket"
-}
+const KINDS: ReadonlyMap<number, string> = new Map([
+  [0o010000, "a FIFO"],
+  [0o020000, "a character device"],
+  [0o060000, "a block device"],
+  [0o120000, "a symbolic link, which a zip may not have here: a tar may"],
+  [0o140000, "a socket"]
+])
 /** Systems whose archives have Unix modes. */
 const UNIX = 3
 const MACOS = 19
@@ -60,7 +60,7 @@ const unpack = async (zip: yauzl.ZipFile, raw: yauzl.Entry, sink: Sink): Promise
     mode: (mode & 0o7777) !== 0 ? mode & 0o7777 : isDirectory ? 0o755 : 0o644,
     mtime: timeOf(raw)
   }
-  const kind = KINDS[mode & TYPE]
+  const kind = KINDS.get(mode & TYPE)
   if (kind !== undefined) return sink.other(entry, kind)
   if (isDirectory) return sink.directory(entry)
   if (raw.isEncrypted())
