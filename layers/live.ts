@@ -56,10 +56,11 @@ const supported = (config: HostConfig) => {
 const proxyOptions = ({ proxy }: HostConfig): ProxyOptions => {
   const http = proxy?.http
   const raw = proxy?.raw && { address: proxy.raw.listen_address }
-  if (http === undefined) return { raw }
+  if (http === undefined) return { raw, awaitRoutes: true }
   const { concurrency, tls } = http
   return {
     raw,
+    awaitRoutes: true,
     listen: { address: http.listen_address, port: http.port },
     tls: tls && { certificate: tls.certificate, key: tls.key, clientCa: tls.client_ca?.certificate },
     concurrency: concurrency && { host: concurrency.host_concurrent, app: concurrency.app_concurrent }

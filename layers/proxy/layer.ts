@@ -34,6 +34,8 @@ export interface ProxyOptions {
   readonly callers?: number | undefined
   /** Without it what `MAX_TCP_SESSIONS_OF_HOST` says, and for one app a quarter of that; and `MAX_UDP_SESSIONS_OF_HOST`. */
   readonly rawLimits?: Partial<RawLimits> | undefined
+  /** Until `routesComplete` is run a hostname without a route is answered 503 instead of 404. */
+  readonly awaitRoutes?: boolean
   readonly timeouts?: Partial<Timeouts>
   readonly rawTimeouts?: Partial<RawTimeouts>
 }
@@ -96,6 +98,7 @@ const make = Effect.fnUntraced(function* (options: ProxyOptions) {
     ),
     (server) => Effect.sync(() => server.close())
   )
+  if (options.awaitRoutes === true) server.routesComplete = false
   const onListenerError = say("a listener of the proxy met an error")
   const address =
     options.listen === undefined
@@ -131,6 +134,9 @@ const make = Effect.fnUntraced(function* (options: ProxyOptions) {
         })
       ),
     endConnections: (appId) => Effect.sync(() => server.endConnections(appId)),
+    routesComplete: Effect.sync(() => {
+      server.routesComplete = true
+    }),
     traffic: Effect.sync(() => server.traffic()),
     address
   })

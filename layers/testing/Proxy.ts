@@ -354,6 +354,7 @@ export const layerProxyMemory = (world: ProxyWorld) =>
           Effect.sync(() => {
             for (const end of [...(world.ends.get(appId) ?? [])]) end()
           }),
+        routesComplete: Effect.void,
         traffic: Effect.sync(() => ({
           outcomes: { ...world.outcomes },
           requestSeconds: world.requestSeconds.distributionOf(""),

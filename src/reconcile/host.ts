@@ -227,6 +227,7 @@ export const runHost = Effect.gen(function* () {
   const watching = watchDocument(inForce, { metrics: host.metrics, onAccepted, onVerdict })
   const reporting = runReporter({ ...told, changes })
   const sleeping = Deferred.await(allLooked).pipe(
+    Effect.andThen(host.proxy.routesComplete),
     Effect.andThen(Effect.catch(sweepSnapshots(host), (error) => Effect.logError(error.message))),
     Effect.andThen(Deferred.succeed(host.maySleep, undefined)),
     Effect.andThen(runActivity(host))

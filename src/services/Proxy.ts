@@ -190,6 +190,8 @@ export class Proxy extends Context.Service<
      * wake is not touched. To be run after `setRoute` has put another target in force. No error when there is no such app.
      */
     readonly endConnections: (appId: AppId) => Effect.Effect<void>
+    /** Every app that this host has is routed: from now on a hostname without a route is nobody's (404). */
+    readonly routesComplete: Effect.Effect<void>
     /** The counts at this moment: exact, and cheap enough to be read every second. */
     readonly traffic: Effect.Effect<ProxyTraffic>
     /** Where the proxy listens, once it does; absent on a host that serves no hostnames. */

@@ -82,7 +82,10 @@ const echoUdp = (port: number, text: string) =>
 
 /** Waits until a daemon that was just started takes requests. */
 const awaitListening = (host: LocalHost) =>
-  Effect.retry(request(host, "nobody"), { schedule: Schedule.spaced("50 millis"), times: 1_200 })
+  request(host, "nobody").pipe(
+    Effect.filterOrFail(({ status }) => status === 404),
+    Effect.retry({ schedule: Schedule.spaced("50 millis"), times: 1_200 })
+  )
 
 /** Waits until the program has a connection from outside: a line of its kernel says so. */
 const awaitOpen = (host: LocalHost) =>

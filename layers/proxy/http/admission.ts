@@ -31,6 +31,10 @@ export const admit = (to: Addressee, host: string, servername: string | undefine
     return { status: 421, reason: "this connection was opened for another hostname" }
   }
   const app = to.find(host)
+  if (app === undefined && !routes.complete) {
+    routes.outcomes.refused++
+    return { status: 503, reason: "this host is starting: try again in a moment", retryAfter: 1 }
+  }
   if (app === undefined) {
     routes.outcomes.noSuchHost++
     return { status: 404, reason: `no app here is called ${host.slice(0, MAX_HOSTNAME)}` }

@@ -56,6 +56,8 @@ export class Routes {
     failed: 0,
     timedOut: 0
   }
+  /** False as long as routes of apps that are there already may still come: until then no hostname is nobody's. */
+  complete = true
   readonly #requestSeconds = new Histogram(REQUEST_BOUNDS)
   readonly #options: RoutesOptions
   readonly #limits: Concurrency

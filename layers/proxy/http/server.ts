@@ -63,6 +63,11 @@ export class ProxyServer {
     })
   }
 
+  /** Whether a hostname without a route is nobody's. */
+  set routesComplete(complete: boolean) {
+    this.#routes.complete = complete
+  }
+
   /** Requests to it are routed by their Host. */
   hostnameListener(): Server {
     return this.#listener((hostname) => this.#routes.find(hostname))

@@ -66,6 +66,20 @@ describe("the proxy's port", () => {
     })
   )
 
+  it.live("asks callers to come back, rather than to go, until every app is routed", () =>
+    Effect.gen(function* () {
+      const { proxy, port } = yield* startProxy({ awaitRoutes: true })
+      const ask = Effect.gen(function* () {
+        return yield* answerOf(yield* dial(port), "GET / HTTP/1.1\r\nHost: app.test\r\n\r\n")
+      })
+      const early = yield* ask
+      assert.match(early, /^HTTP\/1\.1 503 /u)
+      assert.match(early, /^retry-after: 1\r$/imu)
+      yield* proxy.routesComplete
+      assert.match(yield* ask, /^HTTP\/1\.1 404 /u)
+    })
+  )
+
   it.live("is not there on a host that serves no hostnames", () =>
     Effect.gen(function* () {
       const proxy = yield* Proxy
