@@ -68,7 +68,7 @@ describe("the proxy's port", () => {
 
   it.live("asks callers to come back, rather than to go, until every app is routed", () =>
     Effect.gen(function* () {
-      const { proxy, port } = yield* startProxy({ awaitRoutes: true })
+      const { proxy, port } = yield* startProxy({}, { awaitRoutes: true })
       const ask = Effect.gen(function* () {
         return yield* answerOf(yield* dial(port), "GET / HTTP/1.1\r\nHost: app.test\r\n\r\n")
       })
