@@ -16,7 +16,7 @@ const ZSTD_WINDOW_LOG = 26
 const starts = (head: Buffer, ...bytes: ReadonlyArray<number>): boolean =>
   bytes.every((byte, index) => head[index] === byte)
 
-/** `limit`: bytes of a tar after which no more of it is read, what is skipped included. */
+/** `limit`: bytes after which no more is read, what is skipped or replaced included. */
 export const readArchive = async (path: string, sink: Sink, limit: number): Promise<void> => {
   const file = fs.openSync(path, "r")
   try {
@@ -29,7 +29,7 @@ export const readArchive = async (path: string, sink: Sink, limit: number): Prom
       starts(start, 0x50, 0x4b, 5, 6) ||
       starts(start, 0x50, 0x4b, 7, 8)
     ) {
-      return await readZip(file, sink)
+      return await readZip(file, sink, limit)
     }
     const tar = limited(feed(readTar(sink)), limit)
     if (starts(start, 0x1f, 0x8b)) return await inflated(path, zlib.createGunzip({ chunkSize: PIECE }), tar)

@@ -32,7 +32,7 @@ export function* readTar(sink: Sink): Parser {
     switch (header.type) {
       case "x":
       case "X":
-        pending.records = [...pending.records, ...readPax(yield* extension(header))]
+        pending.records = readPax(yield* extension(header))
         continue
       case "g":
         global = readPax(yield* extension(header))
@@ -197,22 +197,20 @@ function* paxSparseFile(
 ): Parser {
   if (sparse.map !== undefined) return yield* segmented(sink, described, sparse.realSize, sparse.map, size)
   // Version 1.0: decimal numbers in lines at the head of the content, the first says how many pairs follow.
-  let text = ""
-  let blocks = 0
-  for (let lines = Number.POSITIVE_INFINITY; ; ) {
-    if (blocks * BLOCK >= size) throw new Refused("is corrupt: the map of a sparse file has no end")
-    text += (yield { exact: BLOCK }).toString("latin1")
-    blocks += 1
-    if (lines === Number.POSITIVE_INFINITY && text.includes("\n")) {
-      const count = Number.parseInt(text, 10)
-      if (!(count >= 0)) throw new Refused("is corrupt: the map of a sparse file cannot be read")
-      if (count > MOST_SEGMENTS) throw tooManySegments(described)
-      lines = 1 + 2 * count
+  const pieces: Array<string> = []
+  let lines = Number.POSITIVE_INFINITY
+  for (let found = 0; found < lines; ) {
+    if (pieces.length * BLOCK >= size) throw new Refused("is corrupt: the map of a sparse file has no end")
+    const piece = (yield { exact: BLOCK }).toString("latin1")
+    if (found === 0) {
+      const count = /^([0-9]{1,9})\n/u.exec(piece)?.[1]
+      if (count === undefined) throw new Refused("is corrupt: the map of a sparse file cannot be read")
+      if (Number(count) > MOST_SEGMENTS) throw tooManySegments(described)
+      lines = 1 + 2 * Number(count)
     }
-    const all = text.split("\n", lines + 1)
-    if (all.length > lines) {
-      const map = pairs(all.slice(1, lines))
-      return yield* segmented(sink, described, sparse.realSize, map, size - blocks * BLOCK)
-    }
+    found += piece.split("\n").length - 1
+    pieces.push(piece)
   }
+  const map = pairs(pieces.join("").split("\n").slice(1, lines))
+  yield* segmented(sink, described, sparse.realSize, map, size - pieces.length * BLOCK)
 }

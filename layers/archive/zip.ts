@@ -27,8 +27,9 @@ const METHODS: Readonly<Record<number, string>> = {
   98: "PPMd"
 }
 
-/** The file stays open. */
-export const readZip = async (file: number, sink: Sink): Promise<void> => {
+/** The file stays open. `limit`: bytes of content, what is skipped or replaced included. */
+export const readZip = async (file: number, sink: Sink, limit: number): Promise<void> => {
+  let read = 0
   try {
     const zip = await yauzl.fromFdPromise(file, {
       lazyEntries: true,
@@ -36,7 +37,16 @@ export const readZip = async (file: number, sink: Sink): Promise<void> => {
       decodeStrings: false,
       validateEntrySizes: true
     })
-    for await (const entry of zip.eachEntry()) await unpack(zip, entry, sink)
+    for await (const entry of zip.eachEntry()) {
+      read += entry.uncompressedSize
+      // Many entries may share one content, and one name.
+      if (read > limit) {
+        throw new Refused(
+          `does not fit: with what is skipped or replaced in it, it has more than ${limit} bytes`
+        )
+      }
+      await unpack(zip, entry, sink)
+    }
   } catch (error) {
     throw error instanceof Refused ? error : new Refused(reasonOf(error))
   }

@@ -5,6 +5,7 @@ import {
   type Checkpoint,
   CheckpointError,
   type Checkpoints,
+  type InitialContents,
   VolumeBackend,
   VolumeError
 } from "../../src/services/VolumeBackend.ts"
@@ -15,6 +16,8 @@ export interface MemoryVolume {
   sizeBytes: number
   /** A new one each time that the volume is formatted, so that a test sees a second format. */
   readonly formatting: number
+  /** What it was made with. */
+  readonly contents?: InitialContents
 }
 
 /** A checkpoint, and the volumes that it holds as they were. */
@@ -155,7 +158,11 @@ export const layerVolumeBackendMemory = (
             }
             case "create":
               world.formattings += 1
-              world.volumes.set(spec.volumeId, { sizeBytes: spec.sizeBytes, formatting: world.formattings })
+              world.volumes.set(spec.volumeId, {
+                sizeBytes: spec.sizeBytes,
+                formatting: world.formattings,
+                ...(spec.contents === undefined ? {} : { contents: spec.contents })
+              })
               return Effect.void
             case "grow": {
               const present = world.volumes.get(spec.volumeId)
