@@ -98,19 +98,16 @@ const outline = (bytes: Uint8Array): Outline => {
 
 const isContainer = (value: unknown): value is object => typeof value === "object" && value !== null
 
-/** How many members the objects in a value have in all. */
-export const countMembers = (root: unknown): number => {
+/** How many members the objects in a value have in all. Recursion is bounded by the depth. */
+export const countMembers = (value: unknown): number => {
   let members = 0
-  const open: Array<object> = isContainer(root) ? [root] : []
-  for (let value = open.pop(); value !== undefined; value = open.pop()) {
-    if (Array.isArray(value)) {
-      for (const item of value) if (isContainer(item)) open.push(item)
-      continue
-    }
+  if (Array.isArray(value)) {
+    for (const item of value) if (isContainer(item)) members += countMembers(item)
+  } else if (isContainer(value)) {
     for (const key in value) {
       members++
       const member = (value as Record<string, unknown>)[key]
-      if (isContainer(member)) open.push(member)
+      if (isContainer(member)) members += countMembers(member)
     }
   }
   return members
