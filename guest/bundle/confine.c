@@ -70,7 +70,7 @@ void confine(void)
 {
 	static const int allowed[] = { SYS_read, SYS_write, SYS_sendto, SYS_mmap, SYS_munmap, SYS_mremap, SYS_brk,
 		SYS_madvise, SYS_close, SYS_wait4, SYS_exit_group, SYS_fstat, SYS_newfstatat, SYS_rt_sigreturn,
-		SYS_clock_gettime, SYS_getrandom, SYS_futex };
+		SYS_clock_gettime, SYS_getrandom, SYS_futex, SYS_sysinfo };
 	enum { COUNT = sizeof allowed / sizeof *allowed };
 	struct sock_filter filter[COUNT + 6];
 	int at = 0;
