@@ -18,7 +18,7 @@ import {
 import { decideSize } from "../../../src/volume/size.ts"
 import { makeDirectory, removeLeftovers } from "../../files/durable.ts"
 import { makeSharedWork } from "../../files/shared-work.ts"
-import { formatExt4 } from "../ext4.ts"
+import { makeFilesystems } from "../filesystem.ts"
 import { readCheckpoints } from "./checkpoint-table.ts"
 import { runZerofs } from "./command.ts"
 import { serveCheckpoint } from "./reader.ts"
@@ -49,6 +49,7 @@ export const layerZerofsVolumes = (options: ZerofsVolumesOptions) =>
       const staging = path.join(options.stateDir, "volumes")
       yield* makeDirectory(staging, 0o700)
       yield* removeLeftovers(staging, ".making-")
+      const filesystems = yield* makeFilesystems(path.join(options.stateDir, "initial-contents"))
       const withTools = Effect.provideService(ChildProcessSpawner.ChildProcessSpawner, spawner)
 
       const sockets = { ninepSocket: zerofs.ninep_socket_path, nbdSocket: zerofs.nbd_socket_path }
@@ -81,7 +82,11 @@ export const layerZerofsVolumes = (options: ZerofsVolumesOptions) =>
         Effect.gen(function* () {
           yield* sweepOnce
           const file = yield* stagingFile(staging, spec.volumeId)
-          yield* formatExt4({ path: file, sizeBytes: spec.sizeBytes })
+          yield* filesystems.make({
+            path: file,
+            sizeBytes: spec.sizeBytes,
+            ...(spec.contents === undefined ? {} : { contents: spec.contents })
+          })
           yield* store.put(spec.volumeId, file, spec.sizeBytes, flushThrough)
         }).pipe(Effect.scoped, withTools)
 

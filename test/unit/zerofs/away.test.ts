@@ -191,7 +191,7 @@ describe("a reader of a checkpoint", () => {
       const open = Effect.flip(Effect.scoped(checkpoints.open("ckpt-1", volumeId)))
       const file = zerofs.section.checkpoint_config_file
       fs.writeFileSync(file, `${fs.readFileSync(file, "utf8")}\n[nonsense]\n`)
-      assert.match((yield* open).message, /its reader ended: Failed to parse config file.*nonsense/u)
+      assert.match((yield* open).message, /its reader ended: Failed to .*nonsense/u)
       fs.rmSync(file)
       assert.include((yield* open).message, `${file} cannot be read: nibrunnerd install writes it`)
     })
