@@ -1,4 +1,5 @@
 /** The one place where what decides meets what does: command line in, layers wired, main run. */
+import { fileURLToPath } from "node:url"
 import * as NodeChildProcessSpawner from "@effect/platform-node/NodeChildProcessSpawner"
 import * as NodeFileSystem from "@effect/platform-node/NodeFileSystem"
 import * as NodePath from "@effect/platform-node/NodePath"
@@ -15,6 +16,9 @@ import { layerUsage } from "../src/cli/usage.ts"
 import type { HostSecrets } from "../src/config/host-env.ts"
 import type { HostConfig } from "../src/config/schema.ts"
 
+/** What starts this program, from the bundle as from its source. */
+const launcher = fileURLToPath(new URL("../bin/nibrunnerd", import.meta.url))
+
 // Each is loaded when a command takes it: the others start without it.
 const host = {
   run: (config: HostConfig, secrets: HostSecrets) =>
@@ -29,6 +33,17 @@ const host = {
   commander: (config: HostConfig) =>
     Effect.promise(() => import("../layers/control/client.ts")).pipe(
       Effect.map(({ layerControlClient }) => layerControlClient({ runtimeDir: config.paths.runtime_dir })),
+      Layer.unwrap
+    ),
+  installer: () =>
+    Effect.promise(() => import("../layers/install/layer.ts")).pipe(
+      Effect.map(({ layerInstaller }) =>
+        layerInstaller({
+          launcher,
+          version: packageManifest.version,
+          files: [launcher, fileURLToPath(import.meta.url)]
+        })
+      ),
       Layer.unwrap
     ),
   logs: (config: HostConfig) =>

@@ -7,7 +7,7 @@ import { HostSettings } from "../src/reconcile/settings.ts"
 import { cacheMemory, zerofsVersion } from "./volume/zerofs/facts.ts"
 
 /** MiB that the daemon and the kernel keep for themselves. */
-const BASELINE_MIB = 640
+export const BASELINE_MIB = 640
 /** From a VMM's start to the first word of its guest, on a slow and crowded machine. */
 const GUEST_HELLO_TIMEOUT_MS = 60_000
 

@@ -34,9 +34,8 @@ export const configFile = Effect.map(environmentVariable("NIBRUNNER_CONFIG"), (p
   path.trim() === "" ? DEFAULT_CONFIG_FILE : path
 )
 
-/** Reads this host's configuration, or refuses it by its first problem. */
-export const readConfig = Effect.gen(function* () {
-  const file = yield* configFile
+/** Reads the configuration in a file, or refuses it by its first problem. */
+export const readConfigAt = Effect.fnUntraced(function* (file: string) {
   const files = yield* FileSystem.FileSystem
   const text = yield* files.readFileString(file).pipe(
     Effect.mapError(
@@ -59,3 +58,6 @@ export const readConfig = Effect.gen(function* () {
     problems: issues.length
   })
 })
+
+/** Reads this host's configuration, or refuses it by its first problem. */
+export const readConfig = Effect.flatMap(configFile, readConfigAt)

@@ -4,6 +4,7 @@ import type { HostSecrets } from "../config/host-env.ts"
 import type { HostConfig } from "../config/schema.ts"
 import type { HostCommander } from "../services/HostControl.ts"
 import type { HostView } from "../services/HostView.ts"
+import type { Installer } from "../services/Installer.ts"
 import type { LogReader } from "../services/LogReader.ts"
 
 /** Runs the host until it is interrupted. */
@@ -17,3 +18,6 @@ export type OpenCommander<E, R> = (config: HostConfig) => Layer.Layer<HostComman
 
 /** Reads the logs of its apps. */
 export type OpenLogs<E, R> = (config: HostConfig) => Layer.Layer<LogReader, E, R>
+
+/** Lays the host out, and has it started. */
+export type OpenInstaller<E, R> = () => Layer.Layer<Installer, E, R>

@@ -3,19 +3,33 @@ import { Command } from "effect/cli"
 import { check } from "./check.ts"
 import { daemon } from "./daemon.ts"
 import { paragraphs } from "./help.ts"
-import type { OpenCommander, OpenLogs, OpenView, RunHost } from "./host-access.ts"
+import type { OpenCommander, OpenInstaller, OpenLogs, OpenView, RunHost } from "./host-access.ts"
+import { install } from "./install.ts"
 import { logs } from "./logs.ts"
 import { plan } from "./plan.ts"
 import { schema } from "./schema.ts"
 import { sleep } from "./sleep.ts"
+import { start } from "./start.ts"
 import { status } from "./status.ts"
 
 /** @param host the ways to the host; `bin/` knows them */
-export const nibrunnerd = <E, R, ViewError, ViewNeeds, LogError, LogNeeds, AskError, AskNeeds>(host: {
+export const nibrunnerd = <
+  E,
+  R,
+  ViewError,
+  ViewNeeds,
+  LogError,
+  LogNeeds,
+  AskError,
+  AskNeeds,
+  LayError,
+  LayNeeds
+>(host: {
   readonly run: RunHost<E, R>
   readonly view: OpenView<ViewError, ViewNeeds>
   readonly logs: OpenLogs<LogError, LogNeeds>
   readonly commander: OpenCommander<AskError, AskNeeds>
+  readonly installer: OpenInstaller<LayError, LayNeeds>
 }) =>
   Command.make("nibrunnerd").pipe(
     Command.withDescription(
@@ -25,6 +39,8 @@ export const nibrunnerd = <E, R, ViewError, ViewNeeds, LogError, LogNeeds, AskEr
       )
     ),
     Command.withSubcommands([
+      install(host.installer),
+      start(host.installer),
       daemon(host.run),
       Command.withShortDescription(check, "Find every problem of documents and configurations."),
       plan(host.view),

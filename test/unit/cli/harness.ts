@@ -3,7 +3,7 @@ import { spawn } from "node:child_process"
 import * as fs from "node:fs/promises"
 import * as path from "node:path"
 import * as NodeServices from "@effect/platform-node/NodeServices"
-import { Cause, ConfigProvider, Effect, Exit, Runtime, Terminal } from "effect"
+import { Cause, ConfigProvider, Effect, Exit, Layer, Runtime, Terminal } from "effect"
 import { CliConfig, Command, GlobalFlag, TerminalCapabilities } from "effect/cli"
 import { TestConsole } from "effect/testing"
 import { layerControlClient } from "../../../layers/control/client.ts"
@@ -18,6 +18,7 @@ import { layerUsage } from "../../../src/cli/usage.ts"
 import type { AppId } from "../../../src/document/schema.ts"
 import { HostState } from "../../../src/services/HostState.ts"
 import type { MachineRecord } from "../../../src/services/Hypervisor.ts"
+import { Installer } from "../../../src/services/Installer.ts"
 import { temporaryDirectory } from "../../support/temporary.ts"
 import { baseConfig } from "../config/arbitraries.ts"
 import { type DottedKeys, tomlOf } from "../config/toml-text.ts"
@@ -32,7 +33,8 @@ const commandLine = nibrunnerd({
   run: () => Effect.die("no test runs a daemon"),
   view: layerHostView,
   logs: (config) => layerFileLogReader({ stateDir: config.paths.state_dir }),
-  commander: (config) => layerControlClient({ runtimeDir: config.paths.runtime_dir })
+  commander: (config) => layerControlClient({ runtimeDir: config.paths.runtime_dir }),
+  installer: () => Layer.effect(Installer, Effect.die("no test lays out a machine"))
 })
 
 const quoted = (text: string) => JSON.stringify(text)

@@ -1,0 +1,76 @@
+/** Programs of the host that `install` and `start` call. */
+import { Effect, Stream } from "effect"
+import { ChildProcess, ChildProcessSpawner } from "effect/process"
+
+/** How a program ended. */
+export interface Ended {
+  /** Undefined: it was stopped, because it took too long. */
+  readonly code: number | undefined
+  readonly stdout: string
+  /** The last line that it said. */
+  readonly lastWord: string
+}
+
+/** The most that is kept of what a program says. Characters. */
+const KEPT = 65_536
+
+const text = <E>(stream: Stream.Stream<Uint8Array, E>) =>
+  stream.pipe(
+    Stream.decodeText(),
+    Stream.runFold(
+      () => "",
+      (kept, piece) => (kept + piece).slice(-KEPT)
+    )
+  )
+
+const lastLine = (said: string): string =>
+  said
+    .split(/[\r\n]+/u)
+    .map((line) => line.trim())
+    .findLast((line) => line !== "")
+    ?.slice(0, 300) ?? "it said nothing"
+
+/**
+ * Runs a program to its end. It gets nothing of the environment but PATH. Fails with a clause only where it cannot be run.
+ *
+ * @param limitSeconds after which it is stopped
+ */
+export const runProgram = (
+  program: string,
+  args: ReadonlyArray<string>,
+  limitSeconds: number
+): Effect.Effect<Ended, { readonly reason: string }, ChildProcessSpawner.ChildProcessSpawner> =>
+  Effect.gen(function* () {
+    const spawner = yield* ChildProcessSpawner.ChildProcessSpawner
+    const child = yield* spawner.spawn(
+      ChildProcess.make(program, args, {
+        stdin: "ignore",
+        env: { LC_ALL: "C", PATH: `${process.env.PATH ?? ""}:/usr/sbin:/usr/bin:/sbin:/bin` },
+        forceKillAfter: "2 seconds"
+      })
+    )
+    const [stdout, stderr] = yield* Effect.all([text(child.stdout), text(child.stderr)], {
+      concurrency: "unbounded"
+    })
+    const code: number = yield* child.exitCode
+    return { code, stdout, lastWord: lastLine(stderr === "" ? stdout : stderr) }
+  }).pipe(
+    Effect.scoped,
+    Effect.catchTag("PlatformError", (error) =>
+      Effect.fail({
+        reason:
+          error.reason._tag === "NotFound"
+            ? `${program} is not installed`
+            : `${program} could not be run: ${error.message}`
+      })
+    ),
+    Effect.timeoutOrElse({
+      duration: limitSeconds * 1000,
+      orElse: () =>
+        Effect.succeed<Ended>({
+          code: undefined,
+          stdout: "",
+          lastWord: `it did not end within ${limitSeconds} s`
+        })
+    })
+  )
