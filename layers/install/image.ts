@@ -1,7 +1,7 @@
 /** The guest image of a host: looked at, and copied in from where it was built. */
 import * as fs from "node:fs/promises"
 import { basename, join } from "node:path"
-import { Effect } from "effect"
+import { Effect, Schema } from "effect"
 import { GuestImage, type GuestImageUnusable } from "../../src/services/GuestImage.ts"
 import { commitFile, syncDirectory } from "../files/durable.ts"
 import { type FileProblem, ifPresent, onFile } from "../files/problem.ts"
@@ -17,6 +17,14 @@ const manifestOf = (directory: string): Effect.Effect<string | undefined, FilePr
   const path = join(directory, "manifest.json")
   return ifPresent(onFile(path, () => fs.readFile(path, "utf8")))
 }
+
+const Named = Schema.Struct({ name: Schema.String })
+
+/** The names of all that a manifest vouches for. */
+const filesOf = (manifest: string | undefined): ReadonlyArray<string> =>
+  Object.values(JSON.parse(manifest ?? "{}"))
+    .filter(Schema.is(Named))
+    .map(({ name }) => name)
 
 const EXECUTABLE = 0o111
 
@@ -48,10 +56,7 @@ export const copyImage = Effect.fnUntraced(function* (
   const present = yield* Effect.option(verifiedImage(target))
   const same = (yield* manifestOf(from)) === (yield* manifestOf(target))
   if (present._tag === "Some" && same) return image.version
-  const files = [
-    ...[image.kernel, image.initramfs, image.base, image.tscProbe, image.jail, image.nbdRelay, image.volumeBundle],
-    join(from, "manifest.json")
-  ]
+  const files = [...filesOf(yield* manifestOf(from)), "manifest.json"].map((name) => join(from, name))
   const staged = files.map((file) => ({
     file,
     temporary: join(target, `.${basename(file)}.new`),

@@ -51,6 +51,8 @@ const configurationFor = Effect.fnUntraced(function* (place: Place, request: Ins
 const launcherOnHost = ({ root }: Place, launcher: string): string =>
   root !== "" && launcher.startsWith(`${root}/`) ? launcher.slice(root.length) : launcher
 
+const oneLine = (text: string): string => text.replaceAll(/\s+/gu, " ")
+
 /** What the guest image lacks, if anything. */
 const imageProblem = (place: Place, request: InstallRequest, config: HostConfig) => {
   const { from } = request
@@ -60,8 +62,8 @@ const imageProblem = (place: Place, request: InstallRequest, config: HostConfig)
     Effect.catch((error) =>
       Effect.succeed(
         from === undefined
-          ? `${error.message}; nibrunnerd install --from DIR copies a built image to ${directory} (paths.guest_image_dir)`
-          : error.message
+          ? `${oneLine(error.message)}; nibrunnerd install --from DIR copies a built image to ${directory} (paths.guest_image_dir)`
+          : oneLine(error.message)
       )
     )
   )
@@ -130,7 +132,7 @@ export const installHost = Effect.fnUntraced(function* (
     ...(place.live && process.getuid?.() !== 0
       ? ["only root lays this machine out: call it as root, or with --root DIR"]
       : []),
-    ...(place.live || from !== undefined ? lacking : []),
+    ...(place.live ? lacking : from !== undefined && image !== undefined ? [image] : []),
     ...foreign.map(
       (path) => `${path} is there and was not written by install: move it away, or replace it with --force`
     ),
