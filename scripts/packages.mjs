@@ -24,10 +24,23 @@ export const packages = [
   { name: "qemu-utils", command: "qemu-img", for: "run", why: "takes new volumes to ZeroFS" },
   { name: "nftables", command: "nft", for: "run", why: "keeps guests apart" },
   { name: "conntrack", command: "conntrack", for: "run", why: "ends what is open to a guest" },
+  { name: "pigz", command: "pigz", for: "run", why: "compresses exports" },
 
   { name: "mmdebstrap", command: "mmdebstrap", for: "build", why: "gathers the guest's Debian base" },
   { name: "gcc", command: "gcc", for: "build", why: "compiles PID 1 and the example" },
   { name: "musl-tools", command: "musl-gcc", for: "build", why: "links them statically" },
+  {
+    name: "libext2fs-dev",
+    command: "/usr/include/ext2fs/ext2fs.h",
+    for: "build",
+    why: "reads volumes for exports"
+  },
+  {
+    name: "comerr-dev",
+    command: "/usr/include/et/com_err.h",
+    for: "build",
+    why: "is what libext2fs says its errors with"
+  },
 
   { name: "nbdkit", command: "nbdkit", for: "test", why: "serves the volumes of ZeroFS's stand-in" },
   { name: "libnbd-bin", command: "nbdinfo", for: "test", why: "an NBD client that is not ours" },

@@ -111,7 +111,8 @@ const services = Layer.unwrap(
           base: "/memory/base",
           tscProbe: "/memory/tsc",
           jail: "/memory/jail",
-          nbdRelay: "/memory/nbd-relay"
+          nbdRelay: "/memory/nbd-relay",
+          volumeBundle: "/memory/volume-bundle"
         }).pipe(
           Context.add(HostSettings, {
             maxApps: 5567,

@@ -38,7 +38,8 @@ const FILES = {
   base: "base.squashfs",
   tscProbe: "tsc-khz",
   jail: "jail",
-  nbdRelay: "nbd-relay"
+  nbdRelay: "nbd-relay",
+  volumeBundle: "volume-bundle"
 } as const
 
 /** Set in the environment of a build that holds the lock. */
@@ -54,6 +55,13 @@ const step = <A>(name: string, work: () => A): A => {
 const compile = (sources: ReadonlyArray<string>, output: string) => {
   const flags = ["-D_GNU_SOURCE", "-std=gnu17", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-s"]
   run("musl-gcc", [...flags, "-I", join(guestDirectory, "wire"), "-o", output, ...sources, "-lm"])
+}
+
+/** With Debian's libext2fs, which is made for the other C library. */
+const compileBundle = (output: string) => {
+  const flags = ["-D_GNU_SOURCE", "-std=gnu17", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-s"]
+  const sources = filesUnder(join(guestDirectory, "bundle"), ".c")
+  run("gcc", [...flags, "-o", output, ...sources, "-lext2fs", "-lcom_err"])
 }
 
 const filesUnder = (folder: string, suffix: string): ReadonlyArray<string> =>
@@ -107,7 +115,8 @@ const readVersion = (output: string): string | undefined => {
       manifest.base,
       manifest.tscProbe,
       manifest.jail,
-      manifest.nbdRelay
+      manifest.nbdRelay,
+      manifest.volumeBundle
     ]
     const whole = files.every(
       (entry) =>
@@ -162,6 +171,7 @@ const build = (output: string, version: string, versions: ReadonlyMap<string, st
     step("compile the NBD relay", () => {
       compile([join(import.meta.dirname, "nbd-relay.c")], join(image, FILES.nbdRelay))
     })
+    step("compile the writer of bundles", () => compileBundle(join(image, FILES.volumeBundle)))
     const debianVersion = step("gather and pack the Debian base", () =>
       cachedBase(join(image, FILES.base), join(checkout, ".cache/guest-base"), baseVersion(versions), work)
     )
@@ -174,7 +184,8 @@ const build = (output: string, version: string, versions: ReadonlyMap<string, st
       base: described(image, FILES.base),
       tscProbe: described(image, FILES.tscProbe),
       jail: described(image, FILES.jail),
-      nbdRelay: described(image, FILES.nbdRelay)
+      nbdRelay: described(image, FILES.nbdRelay),
+      volumeBundle: described(image, FILES.volumeBundle)
     }
     writeFileSync(join(image, "manifest.json"), `${JSON.stringify(manifest, null, 2)}\n`)
     install(image, output)

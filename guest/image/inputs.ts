@@ -6,7 +6,16 @@ import { run } from "./run.ts"
 
 const KERNEL = "linux-image-cloud-amd64"
 /** Packages whose versions stand for the Debian that the image is made from. */
-const PACKAGES = [KERNEL, "base-files", "libc6", "libstdc++6", "ca-certificates", "libssl3", "musl-dev"]
+const PACKAGES = [
+  KERNEL,
+  "base-files",
+  "libc6",
+  "libstdc++6",
+  "ca-certificates",
+  "libssl3",
+  "musl-dev",
+  "libext2fs-dev"
+]
 
 const sources = (directory: string): ReadonlyArray<string> =>
   readdirSync(directory, { recursive: true, withFileTypes: true })
@@ -49,7 +58,7 @@ const versionOf = (
 export const inputsVersion = (guestDirectory: string, versions: ReadonlyMap<string, string>): string =>
   versionOf(
     guestDirectory,
-    ["init", "wire", "image"].flatMap((name) => sources(join(guestDirectory, name))),
+    ["init", "wire", "image", "bundle"].flatMap((name) => sources(join(guestDirectory, name))),
     versions
   )
 

@@ -69,7 +69,8 @@ export const layerVerifiedGuestImage = (directory: string): Layer.Layer<GuestIma
           base: verified(directory, manifest.base),
           tscProbe: verified(directory, manifest.tscProbe),
           jail: verified(directory, manifest.jail),
-          nbdRelay: verified(directory, manifest.nbdRelay)
+          nbdRelay: verified(directory, manifest.nbdRelay),
+          volumeBundle: verified(directory, manifest.volumeBundle)
         },
         { concurrency: 2 }
       )

@@ -11,5 +11,6 @@ export const layerGuestImage = (version = "test-image"): Layer.Layer<GuestImage>
     base: "/image/base.squashfs",
     tscProbe: "/image/tsc-khz",
     jail: "/image/jail",
-    nbdRelay: "/image/nbd-relay"
+    nbdRelay: "/image/nbd-relay",
+    volumeBundle: "/image/volume-bundle"
   })

@@ -17,7 +17,9 @@ export const GuestImageManifest = Schema.Struct({
   /** A static program for the host that starts a VMM with nothing but what is its own (`guest/image/jail.c`). */
   jail: GuestImageFile,
   /** A static program for the host that gives a VMM one export of an NBD server and no other (`guest/image/nbd-relay.c`). */
-  nbdRelay: GuestImageFile
+  nbdRelay: GuestImageFile,
+  /** A static program for the host that writes a volume as a bundle (`guest/bundle`). */
+  volumeBundle: GuestImageFile
 })
 export interface GuestImageManifest extends Schema.Schema.Type<typeof GuestImageManifest> {}
 
@@ -42,5 +44,6 @@ export class GuestImage extends Context.Service<
     readonly tscProbe: string
     readonly jail: string
     readonly nbdRelay: string
+    readonly volumeBundle: string
   }
 >()("nibrunner/services/GuestImage") {}

@@ -25,7 +25,16 @@ export const zerofsHost = Effect.gen(function* () {
   const nbdRelay = yield* compiledRelay
   const directory = yield* temporaryDirectory
   const runtimeDir = path.join(directory, "run")
-  const image = { version: "", kernel: "", initramfs: "", base: "", tscProbe: "", jail: "", nbdRelay }
+  const image = {
+    version: "",
+    kernel: "",
+    initramfs: "",
+    base: "",
+    tscProbe: "",
+    jail: "",
+    nbdRelay,
+    volumeBundle: ""
+  }
   const options = { zerofs: zerofs.section, stateDir: path.join(directory, "state"), runtimeDir }
   const layer = layerZerofsVolumes(options).pipe(
     Layer.provide(Layer.succeed(GuestImage, image)),

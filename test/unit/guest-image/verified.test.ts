@@ -13,7 +13,8 @@ const files = {
   base: "base.squashfs",
   tscProbe: "tsc-khz",
   jail: "jail",
-  nbdRelay: "nbd-relay"
+  nbdRelay: "nbd-relay",
+  volumeBundle: "volume-bundle"
 } as const
 
 const described = (name: string) => {
@@ -30,7 +31,8 @@ const manifest = {
   base: described(files.base),
   tscProbe: described(files.tscProbe),
   jail: described(files.jail),
-  nbdRelay: described(files.nbdRelay)
+  nbdRelay: described(files.nbdRelay),
+  volumeBundle: described(files.volumeBundle)
 }
 
 /** A whole image, and a way to spoil it. */
@@ -57,7 +59,8 @@ describe("the guest image", () => {
         base: path.join(directory, "base.squashfs"),
         tscProbe: path.join(directory, "tsc-khz"),
         jail: path.join(directory, "jail"),
-        nbdRelay: path.join(directory, "nbd-relay")
+        nbdRelay: path.join(directory, "nbd-relay"),
+        volumeBundle: path.join(directory, "volume-bundle")
       })
     })
   )

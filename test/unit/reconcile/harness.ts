@@ -60,7 +60,8 @@ const image = Layer.succeed(GuestImage, {
   base: "/memory/base",
   tscProbe: "/memory/tsc-khz",
   jail: "/memory/jail",
-  nbdRelay: "/memory/nbd-relay"
+  nbdRelay: "/memory/nbd-relay",
+  volumeBundle: "/memory/volume-bundle"
 })
 
 /** What a proxy has counted that nobody has asked anything. */
