@@ -45,6 +45,7 @@ struct request {
   char method[16];
   char path[2048];
   char query[4096];
+  char key[64]; /* Sec-WebSocket-Key */
   size_t length; /* of the body */
   int close;
 };
@@ -288,6 +289,102 @@ static int do_echo(struct connection *c, const struct request *r, const char *bo
   return answer_bytes(c, r, 200, body, r->length);
 }
 
+/* --------------------------------------------------------------------------------------------------- WebSocket */
+
+static uint32_t rotate(uint32_t word, int bits) { return word << bits | word >> (32 - bits); }
+
+/* SHA-1 (FIPS 180-4) of at most 119 bytes, which is what a handshake asks for. */
+static void sha1(const char *text, size_t size, unsigned char digest[20]) {
+  unsigned char message[128] = {0};
+  uint32_t h[5] = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0}, w[80];
+  size_t padded = size + 9 <= 64 ? 64 : 128;
+  memcpy(message, text, size);
+  message[size] = 0x80;
+  message[padded - 2] = (unsigned char)(size * 8 >> 8);
+  message[padded - 1] = (unsigned char)(size * 8);
+  for (const unsigned char *block = message; block < message + padded; block += 64) {
+    uint32_t a = h[0], b = h[1], c = h[2], d = h[3], e = h[4];
+    for (int t = 0; t < 80; t++) {
+      const unsigned char *at = block + 4 * t;
+      w[t] = t < 16 ? (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3]
+                    : rotate(w[t - 3] ^ w[t - 8] ^ w[t - 14] ^ w[t - 16], 1);
+      uint32_t mixed = t < 20   ? ((b & c) | (~b & d)) + 0x5a827999
+                       : t < 40 ? (b ^ c ^ d) + 0x6ed9eba1
+                       : t < 60 ? ((b & c) | (b & d) | (c & d)) + 0x8f1bbcdc
+                                : (b ^ c ^ d) + 0xca62c1d6;
+      uint32_t next = rotate(a, 5) + mixed + e + w[t];
+      e = d, d = c, c = rotate(b, 30), b = a, a = next;
+    }
+    h[0] += a, h[1] += b, h[2] += c, h[3] += d, h[4] += e;
+  }
+  for (int i = 0; i < 20; i++) digest[i] = (unsigned char)(h[i / 4] >> (24 - i % 4 * 8));
+}
+
+/* What the client's key is to be answered with: base64, 28 characters. */
+static void accept_key(const char *key, char into[29]) {
+  static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  unsigned char digest[21] = {0};
+  char text[120];
+  int n = snprintf(text, sizeof text, "%s258EAFA5-E914-47DA-95CA-C5AB0DC85B11", key);
+  sha1(text, (size_t)n, digest);
+  for (int i = 0; i < 28; i += 4) {
+    const unsigned char *at = digest + i / 4 * 3;
+    uint32_t three = (uint32_t)at[0] << 16 | (uint32_t)at[1] << 8 | at[2];
+    for (int j = 0; j < 4; j++) into[i + j] = digits[three >> (18 - 6 * j) & 63];
+  }
+  into[27] = '=';
+  into[28] = '\0';
+}
+
+/* The next bytes of the connection, those first that came with the request. */
+static int read_exactly(struct connection *c, void *into, size_t size) {
+  size_t have = c->have < size ? c->have : size;
+  memcpy(into, c->head, have);
+  memmove(c->head, c->head + have, c->have - have);
+  c->have -= have;
+  while (have < size) {
+    ssize_t n = read(c->fd, (char *)into + have, size - have);
+    if (n == -1 && errno == EINTR) continue;
+    if (n <= 0) return -1;
+    have += (size_t)n;
+  }
+  return 0;
+}
+
+/* RFC 6455: each frame of up to 65535 bytes comes back as it was, a ping as a pong, until one of them closes. */
+static int do_websocket(struct connection *c, const struct request *r) {
+  char accepted[29], head[256];
+  if (r->key[0] == '\0') return answer(c, r, 400, "no Sec-WebSocket-Key\n");
+  accept_key(r->key, accepted);
+  int n = snprintf(head, sizeof head,
+                   "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
+                   "sec-websocket-accept: %s\r\n\r\n",
+                   accepted);
+  unsigned char *frame = malloc(4 + 65535);
+  int going = frame != NULL && write_all(c->fd, head, (size_t)n) == 0;
+  while (going) {
+    unsigned char start[2], extended[2], mask[4];
+    if (read_exactly(c, start, 2) == -1) break;
+    size_t size = start[1] & 127;
+    if (size == 127 || (start[1] & 128) == 0) break;
+    if (size == 126) {
+      if (read_exactly(c, extended, 2) == -1) break;
+      size = (size_t)extended[0] << 8 | extended[1];
+    }
+    if (read_exactly(c, mask, 4) == -1) break;
+    size_t before = size < 126 ? 2 : 4;
+    if (read_exactly(c, frame + before, size) == -1) break;
+    for (size_t i = 0; i < size; i++) frame[before + i] ^= mask[i % 4];
+    int opcode = start[0] & 15;
+    frame[0] = opcode == 9 ? 0x8a : start[0];
+    frame[1] = (unsigned char)(size < 126 ? size : 126);
+    if (size >= 126) frame[2] = (unsigned char)(size >> 8), frame[3] = (unsigned char)size;
+    going = write_all(c->fd, frame, before + size) == 0 && opcode != 8;
+  }
+  free(frame);
+  return -1;
+}
+
 /* Requests that wait in /hang. */
 static _Atomic int hanging;
 
@@ -317,6 +414,7 @@ static int serve(struct connection *c, const struct request *r, const char *body
   if (IS("/burn")) return do_burn(c, r);
   if (IS("/stream")) return do_stream(c, r);
   if (IS("/echo")) return do_echo(c, r, body);
+  if (IS("/websocket")) return do_websocket(c, r);
   return answer(c, r, 404, "no such path\n");
 }
 
@@ -337,6 +435,7 @@ static int parse(char *head, struct request *r) {
   for (char *line = strstr(head, "\r\n"); line != NULL && line[2] != '\r'; line = strstr(line + 2, "\r\n")) {
     if (strncasecmp(line + 2, "content-length:", 15) == 0) r->length = strtoul(line + 17, NULL, 10);
     if (strncasecmp(line + 2, "connection: close", 17) == 0) r->close = 1;
+    if (strncasecmp(line + 2, "sec-websocket-key:", 18) == 0) sscanf(line + 20, " %63[^\r]", r->key);
   }
   return 0;
 }
