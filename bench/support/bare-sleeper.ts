@@ -7,7 +7,7 @@
  */
 import { type ChildProcess, spawn } from "node:child_process"
 import { randomBytes } from "node:crypto"
-import { closeSync, constants, copyFileSync, linkSync, mkdtempSync, openSync, rmSync } from "node:fs"
+import { closeSync, constants, copyFileSync, fsync, linkSync, mkdtempSync, openSync, rmSync } from "node:fs"
 import { connect, type Socket } from "node:net"
 import { join } from "node:path"
 import { Result } from "effect"
@@ -149,6 +149,8 @@ export interface BareSleeper {
   readonly hostPort: number
   /** Rejected when it cannot be restored. */
   readonly restored: Promise<void>
+  /** Pauses it, writes it as one stream, and has that on the disk. */
+  readonly save: (stream: string) => Promise<void>
   readonly end: () => Promise<void>
 }
 
@@ -177,6 +179,18 @@ const start = (sleeper: Sleeper, hostPort: number, memory: ReadonlyArray<string>
   return { folder, child, control, end }
 }
 
+/** QEMU tells when it is done; it is asked as often as a host would. */
+const writeStream = async (qmp: ReturnType<typeof makeQmp>, stream: string) => {
+  await qmp("migrate-set-parameters", { "max-bandwidth": 2 ** 45 })
+  await qmp("migrate", { uri: `exec:cat >${stream}` })
+  for (;;) {
+    const { status } = (await qmp("query-migrate")).return as { readonly status: string }
+    if (status === "completed") return
+    if (status === "failed" || status === "cancelled") throw new Error(`QEMU's save ${status}`)
+    await pause(2)
+  }
+}
+
 const mapped = ({ booted, memory }: Sleeper) => [
   "-object",
   `memory-backend-file,id=microvm.ram,size=${memoryOf(booted)},mem-path=${memory},share=off`
@@ -185,7 +199,17 @@ const mapped = ({ booted, memory }: Sleeper) => [
 const letGo = ({ folder, child, control, end }: ReturnType<typeof start>, hostPort: number): BareSleeper => {
   const greeted = dial(join(folder, "guest"), child).then(thaw)
   greeted.catch(() => undefined)
-  return { hostPort, restored: control.then((qmp) => qmp("cont")).then(() => undefined), end }
+  const save = async (stream: string) => {
+    const qmp = await control
+    await qmp("stop")
+    await writeStream(qmp, stream)
+    const file = openSync(stream, "r+")
+    await new Promise<void>((resolve, reject) =>
+      fsync(file, (error) => (error === null ? resolve() : reject(error)))
+    )
+    closeSync(file)
+  }
+  return { hostPort, restored: control.then((qmp) => qmp("cont")).then(() => undefined), save, end }
 }
 
 /** Restores it in the way of the host: the memory is mapped. */
@@ -200,15 +224,7 @@ export const wakeStreamed = (sleeper: Sleeper, stream: string, hostPort: number)
 export const saveStream = async (sleeper: Sleeper, stream: string, hostPort: number): Promise<void> => {
   const { control, end } = start(sleeper, hostPort, mapped(sleeper), sleeper.state)
   try {
-    const qmp = await control
-    await qmp("migrate-set-parameters", { "max-bandwidth": 2 ** 45 })
-    await qmp("migrate", { uri: `exec:cat >${stream}` })
-    for (;;) {
-      const { status } = (await qmp("query-migrate")).return as { readonly status: string }
-      if (status === "completed") return
-      if (status === "failed" || status === "cancelled") throw new Error(`QEMU's save ${status}`)
-      await pause(5)
-    }
+    await writeStream(await control, stream)
   } finally {
     await end()
   }

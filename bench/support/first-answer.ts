@@ -6,6 +6,8 @@ import { Problem } from "../../scripts/local/problem.ts"
 export interface Target {
   /** Who is asked, for the sentence of a failure. */
   readonly who: string
+  /** 127.0.0.1 where there is none. */
+  readonly host?: string
   readonly port: number
   readonly path: string
   readonly hostname: string
@@ -22,9 +24,9 @@ const GIVE_UP_MS = 500
 export const firstAnswer = (target: Target, limitMs: number): Effect.Effect<number, Problem> =>
   Effect.callback<number, Problem>((resume) => {
     const poll = setInterval(() => {
-      const { port, path, hostname } = target
+      const { host = "127.0.0.1", port, path, hostname } = target
       const request = get(
-        { host: "127.0.0.1", port, path, headers: { host: hostname }, agent: false, timeout: GIVE_UP_MS },
+        { host, port, path, headers: { host: hostname }, agent: false, timeout: GIVE_UP_MS },
         (response) => {
           response.resume()
           if (response.statusCode !== 200) return

@@ -39,6 +39,9 @@ export const kernelCommandLine = (accelerator: Accelerator): string =>
     "quiet",
     // A panic ends the VMM at once (with -no-reboot), and the console has said why.
     "panic=-1",
+    // A fault that no handler takes resets the processor wherever the kernel runs. Other ways end in the firmware, which
+    // a machine that was woken has, and no kernel for it to start: it would halt there.
+    "reboot=t",
     "8250.nr_uarts=1",
     "no_timer_check",
     "random.trust_cpu=on",

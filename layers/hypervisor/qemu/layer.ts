@@ -25,6 +25,7 @@ import {
   noteSnapshot,
   ownerOf,
   type RuntimeDirTooLong,
+  readSpec,
   removeRunDirectory,
   runDirectory,
   runRoot
@@ -225,6 +226,11 @@ export const layerQemu = (
                 Effect.flatMap(died, (reason) => Effect.fail(startFailed(reason)))
               )
             ).pipe(
+              Effect.tap(() =>
+                confinement
+                  .limitTime(spec.slot, spec.vcpuCount)
+                  .pipe(Effect.mapError(({ message }) => startFailed(message)))
+              ),
               Effect.tap(go),
               Effect.catchIf(isQmpError, (error) => Effect.fail(startFailed(error.message))),
               Effect.onError(() => undo(child))
@@ -233,7 +239,7 @@ export const layerQemu = (
         )
 
       const boot = (spec: MachineSpec): Effect.Effect<Machine, BootFailed, Scope.Scope> =>
-        start(spec, { ready: ({ qmp }) => letRun(qmp), go: () => Effect.void }).pipe(
+        start(spec, { ready: () => Effect.void, go: ({ qmp }) => letRun(qmp) }).pipe(
           Effect.map(shown),
           Effect.mapError(({ notStarted }) => new BootFailed({ appId: spec.appId, reason: notStarted }))
         )
@@ -242,9 +248,11 @@ export const layerQemu = (
        * What an earlier daemon was doing to the machine when it died is undone: the machine runs. False: it has never run, and
        * what it was to be woken from is as good as before.
        */
-      const settle = ({ qmp, directory }: Attachment) =>
+      const settle = ({ machine, qmp, directory }: Attachment) =>
         Effect.gen(function* () {
           const place = yield* notedSnapshot(directory)
+          const spec = yield* readSpec(directory, machine.record.machineId)
+          if (spec !== undefined) yield* confinement.limitTime(spec.slot, spec.vcpuCount)
           if ((yield* runState(qmp)) === "inmigrate") {
             if (place !== undefined) yield* putBack(snapshotFiles(place))
             return false
@@ -349,6 +357,7 @@ export const layerQemu = (
         fs,
         hypervisor: `${version}, ${guestView(accelerator, readFileSync("/proc/cpuinfo", "utf8"))}`,
         ownerOf: confinement.identity,
+        limitTime: confinement.limitTime,
         attachmentOf: (machine) => attachments.get(machine),
         start,
         shown,

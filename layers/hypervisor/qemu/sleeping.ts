@@ -37,6 +37,8 @@ interface Parts {
   readonly hypervisor: string
   /** The user that the VMM of a slot runs as; undefined: the daemon's. */
   readonly ownerOf: (slot: number) => VmmIdentity | undefined
+  /** Limits what the VMM of a slot gets of the processors, or lifts the limit. */
+  readonly limitTime: (slot: number, cpus: number | undefined) => Effect.Effect<void, Message>
   readonly attachmentOf: (machine: Machine) => Attachment | undefined
   readonly start: Start
   readonly shown: (attachment: Attachment) => Machine
@@ -68,6 +70,11 @@ export const makeSleeping = (
         const early = (error: Message | NotReceived) =>
           failed("message" in error ? error.message : error.reason, true)
 
+        const spec = yield* readSpec(directory, machineId).pipe(Effect.mapError(early))
+        if (spec === undefined) {
+          return yield* failed("nobody wrote down what its microVM was started with", true)
+        }
+
         /** The machine runs on: nothing of a snapshot may be left that counts, else it is ended. */
         const giveUp = (reason: string, committed: boolean) =>
           Effect.gen(function* () {
@@ -75,15 +82,15 @@ export const makeSleeping = (
             if (committed && !undone) yield* Effect.ignore(parts.end(process))
             else if (!undone)
               yield* Effect.logWarning(`what is left of the sleep of ${appId} stays on the disk`)
-            const resumed = (undone || !committed) && Exit.isSuccess(yield* Effect.exit(resume(qmp)))
+            const resumed =
+              (undone || !committed) &&
+              Exit.isSuccess(
+                yield* Effect.exit(Effect.andThen(parts.limitTime(slot, spec.vcpuCount), resume(qmp)))
+              )
             if (resumed) yield* Effect.ignore(noteSnapshot(directory, undefined))
             return failed(reason, resumed)
           })
 
-        const spec = yield* readSpec(directory, machineId).pipe(Effect.mapError(early))
-        if (spec === undefined) {
-          return yield* failed("nobody wrote down what its microVM was started with", true)
-        }
         yield* undo(place).pipe(Effect.mapError(early))
         const parent = dirname(place.directory)
         yield* makeDirectory(parent, 0o700).pipe(
@@ -92,6 +99,7 @@ export const makeSleeping = (
         )
         yield* noteSnapshot(directory, place.directory).pipe(Effect.mapError(early))
 
+        yield* parts.limitTime(slot, undefined).pipe(Effect.mapError(early))
         const record = yield* restore(
           save(qmp, { path: directory.save, owner: parts.ownerOf(slot) }, spec, place, hypervisor)
         ).pipe(

@@ -6,12 +6,6 @@ import { Effect } from "effect"
 import { fileProblem } from "../../../files/problem.ts"
 import { CONTROLLERS, type Hierarchy, readHierarchies, unifiedParent } from "./cgroup-place.ts"
 
-export interface Limits {
-  readonly memoryBytes: number
-  /** Of a processor's time. */
-  readonly cpus: number
-}
-
 /** Why a group cannot be had: a clause. */
 export interface NoGroup {
   readonly reason: string
@@ -19,8 +13,10 @@ export interface NoGroup {
 
 /** The groups of this host's VMMs, by slot. */
 export interface Groups {
-  /** Makes the slot's group with its limits; gives the directories that its processes are to join. */
-  readonly make: (slot: number, limits: Limits) => Effect.Effect<ReadonlyArray<string>, NoGroup>
+  /** Makes the slot's group, with a limit of memory; gives the directories that its processes are to join. */
+  readonly make: (slot: number, memoryBytes: number) => Effect.Effect<ReadonlyArray<string>, NoGroup>
+  /** Limits the group's time to that of so many processors; undefined: not at all. */
+  readonly limitTime: (slot: number, cpus: number | undefined) => Effect.Effect<void, NoGroup>
   /** Removes it, once its processes have ended. No error when there is none. */
   readonly remove: (slot: number) => Effect.Effect<void, NoGroup>
   /** The slots that have one. */
@@ -35,21 +31,26 @@ export const groupsName = (runtimeDir: string): string =>
 
 const PERIOD_US = 100_000
 
-/** Files of a group and what is written into them, for each controller. */
-const settings: Readonly<Record<1 | 2, Record<string, (limits: Limits) => ReadonlyArray<[string, string]>>>> =
-  {
-    1: {
-      memory: ({ memoryBytes }) => [["memory.limit_in_bytes", String(memoryBytes)]],
-      cpu: ({ cpus }) => [
-        ["cpu.cfs_period_us", String(PERIOD_US)],
-        ["cpu.cfs_quota_us", String(cpus * PERIOD_US)]
-      ]
-    },
-    2: {
-      memory: ({ memoryBytes }) => [["memory.max", String(memoryBytes)]],
-      cpu: ({ cpus }) => [["cpu.max", `${cpus * PERIOD_US} ${PERIOD_US}`]]
-    }
-  }
+/** Writes into a file of a group that not every kernel has. */
+const writeIfThere = (path: string, text: string) => {
+  if (existsSync(path)) writeFileSync(path, text)
+}
+
+const setMemory = (version: 1 | 2, group: string, bytes: number) =>
+  writeFileSync(join(group, version === 1 ? "memory.limit_in_bytes" : "memory.max"), String(bytes))
+
+/** What was not used of one period may be used in the next: a guest that was quiet and has work for a moment is not stopped in it. */
+const setTime = (version: 1 | 2, group: string, cpus: number | undefined) => {
+  const quota = cpus === undefined ? undefined : cpus * PERIOD_US
+  const burst = join(group, version === 1 ? "cpu.cfs_burst_us" : "cpu.max.burst")
+  // a burst above the quota is refused: it goes before a quota that is taken away, and comes after one that is set
+  if (quota === undefined) writeIfThere(burst, "0")
+  if (version === 1) {
+    writeFileSync(join(group, "cpu.cfs_period_us"), String(PERIOD_US))
+    writeFileSync(join(group, "cpu.cfs_quota_us"), String(quota ?? -1))
+  } else writeFileSync(join(group, "cpu.max"), `${quota ?? "max"} ${PERIOD_US}`)
+  if (quota !== undefined) writeIfThere(burst, String(quota))
+}
 
 /** A directory of the host's, and the controllers that limit what is below it. */
 interface Tree {
@@ -157,17 +158,21 @@ export const openGroups = (
     const directories = (slot: number) =>
       trees.map((tree) => ({ ...tree, group: join(tree.directory, String(slot)) }))
 
-    const make: Groups["make"] = (slot, limits) =>
+    const make: Groups["make"] = (slot, memoryBytes) =>
       Effect.forEach(directories(slot), ({ version, controllers, group }) =>
         attempt(group, () => {
           mkdirSync(group, { recursive: true })
-          for (const controller of controllers) {
-            for (const [file, text] of settings[version][controller]?.(limits) ?? []) {
-              writeFileSync(join(group, file), text)
-            }
-          }
+          if (controllers.includes("memory")) setMemory(version, group, memoryBytes)
+          if (controllers.includes("cpu")) setTime(version, group, undefined)
           return group
         })
+      )
+
+    const limitTime: Groups["limitTime"] = (slot, cpus) =>
+      Effect.forEach(
+        directories(slot).filter(({ controllers }) => controllers.includes("cpu")),
+        ({ version, group }) => attempt(group, () => setTime(version, group, cpus)),
+        { discard: true }
       )
 
     /** What a process holds of its group is let go of a little after its end. */
@@ -187,7 +192,7 @@ export const openGroups = (
       )
 
     const list = () => [...new Set(trees.flatMap(({ directory }) => slotsIn(directory)))]
-    return { make, remove, list, close }
+    return { make, limitTime, remove, list, close }
   })
 
 /** The hierarchies of this machine. */

@@ -11,7 +11,7 @@ import { type Accelerator, TRANSLATIONS_MIB } from "../command-line.ts"
 import { notInstalled } from "../explain.ts"
 import { idRange } from "../identity.ts"
 import { type RunDirectory, readSpec } from "../run-directory.ts"
-import { type Groups, hierarchiesHere, openGroups } from "./cgroup.ts"
+import { type Groups, hierarchiesHere, type NoGroup, openGroups } from "./cgroup.ts"
 import { jailArguments, type Surroundings, sightOf, type VmmProgram } from "./jail.ts"
 import { giveTo, letRead, takeBack } from "./ownership.ts"
 import { findProgram, vmmProgram } from "./program.ts"
@@ -47,6 +47,11 @@ export interface Confinement {
     memory: string | undefined,
     qemuArguments: ReadonlyArray<string>
   ) => Effect.Effect<Command, NotConfined>
+  /**
+   * Limits the VMM's time to that of as many processors as its guest has, or lifts the limit: while the guest does not run, what
+   * there is to do is the host's own work, and a caller waits for it.
+   */
+  readonly limitTime: (slot: number, cpus: number | undefined) => Effect.Effect<void, NotConfined>
   /** Takes back what the VMM of the slot had, when it has ended: its group, and its files from its user. */
   readonly release: (
     slot: number,
@@ -84,6 +89,7 @@ const unconfined = ({ binary, jail }: ConfinementOptions): Effect.Effect<Confine
           program: jail,
           args: jailArguments(directory, spec.link, undefined, program, args)
         }),
+      limitTime: () => Effect.void,
       release: () => Effect.void,
       identity: () => undefined,
       groups: () => []
@@ -143,16 +149,9 @@ const confined = (options: ConfinementOptions): Effect.Effect<Confinement, Hyper
           ...(memory === undefined ? [] : [memory])
         ]
         for (const path of files) yield* own(path, (file) => giveTo(file, vmm))
-        const limits = {
-          memoryBytes: (spec.memoryMib + OVERHEAD_MIB[accelerator.kind]) * MIB,
-          cpus: spec.vcpuCount
-        }
+        const memoryBytes = (spec.memoryMib + OVERHEAD_MIB[accelerator.kind]) * MIB
         const joined =
-          groups === undefined
-            ? []
-            : yield* groups
-                .make(slot, limits)
-                .pipe(Effect.mapError(({ reason }) => ({ message: `its VMM cannot be limited: ${reason}` })))
+          groups === undefined ? [] : yield* groups.make(slot, memoryBytes).pipe(Effect.mapError(notLimited))
         const surroundings: Surroundings = {
           root,
           identity: vmm,
@@ -161,6 +160,9 @@ const confined = (options: ConfinementOptions): Effect.Effect<Confinement, Hyper
         }
         return { program: jail, args: jailArguments(directory, link, surroundings, program.path, args) }
       })
+
+    const limitTime: Confinement["limitTime"] = (slot, cpus) =>
+      groups === undefined ? Effect.void : groups.limitTime(slot, cpus).pipe(Effect.mapError(notLimited))
 
     const release: Confinement["release"] = (slot, directory, machineId) =>
       Effect.gen(function* () {
@@ -172,8 +174,10 @@ const confined = (options: ConfinementOptions): Effect.Effect<Confinement, Hyper
         if (groups !== undefined) yield* groups.remove(slot).pipe(Effect.catch(groupStays))
       })
 
-    return { prepare, release, identity, groups: () => groups?.list() ?? [] }
+    return { prepare, limitTime, release, identity, groups: () => groups?.list() ?? [] }
   })
+
+const notLimited = ({ reason }: NoGroup): NotConfined => ({ message: `its VMM cannot be limited: ${reason}` })
 
 /** An empty group is nobody's loss, and the slot's next VMM takes it over. */
 const groupStays = ({ reason }: { readonly reason: string }) =>
