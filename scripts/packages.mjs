@@ -31,13 +31,13 @@ export const packages = [
   { name: "musl-tools", command: "musl-gcc", for: "build", why: "links them statically" },
   {
     name: "libext2fs-dev",
-    command: "/usr/include/ext2fs/ext2fs.h",
+    command: "gcc",
     for: "build",
     why: "reads volumes for exports"
   },
   {
     name: "comerr-dev",
-    command: "/usr/include/et/com_err.h",
+    command: "gcc",
     for: "build",
     why: "is what libext2fs says its errors with"
   },
