@@ -31,5 +31,15 @@ export const migrations: ReadonlyArray<string> = [
     app_id TEXT PRIMARY KEY,
     record TEXT NOT NULL
   ) STRICT;
+  `,
+  `
+  CREATE TABLE checkpoint (
+    checkpoint_id TEXT PRIMARY KEY,
+    record TEXT NOT NULL
+  ) STRICT;
+  CREATE TABLE export (
+    export_id TEXT PRIMARY KEY,
+    record TEXT NOT NULL
+  ) STRICT;
   `
 ]

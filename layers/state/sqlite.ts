@@ -4,6 +4,8 @@ import { Effect, Layer, Option, type Result, Schema } from "effect"
 import {
   AcceptedDocument,
   AppRecord,
+  CheckpointRecord,
+  ExportRecord,
   HostState,
   HostStateError,
   MeterRecord,
@@ -100,6 +102,62 @@ export const hostState = ({ read, write }: Database): HostState["Service"] => ({
       db.prepare("DELETE FROM volume WHERE volume_id = ?").run(volumeId)
     }),
 
+  checkpoints: read("read the checkpoints", (db) =>
+    db.prepare("SELECT checkpoint_id AS id, record FROM checkpoint ORDER BY checkpoint_id").all()
+  ).pipe(
+    Effect.flatMap((rows) =>
+      Effect.forEach(rows, (row) =>
+        decodedJson(`checkpoint ${row.id}`, decodeCheckpoint, row.record).pipe(
+          Effect.filterOrFail(
+            (record) => record.checkpointId === row.id,
+            () => unreadable(`checkpoint ${row.id}`, "it is about another checkpoint than its row")
+          )
+        )
+      )
+    )
+  ),
+
+  saveCheckpoint: (record) =>
+    write(`save checkpoint ${record.checkpointId}`, (db) => {
+      db.prepare(
+        `INSERT INTO checkpoint (checkpoint_id, record) VALUES (?, ?)
+         ON CONFLICT (checkpoint_id) DO UPDATE SET record = excluded.record`
+      ).run(record.checkpointId, JSON.stringify(record))
+    }),
+
+  deleteCheckpoint: (checkpointId) =>
+    write(`delete checkpoint ${checkpointId}`, (db) => {
+      db.prepare("DELETE FROM checkpoint WHERE checkpoint_id = ?").run(checkpointId)
+    }),
+
+  exports: read("read the exports", (db) =>
+    db.prepare("SELECT export_id AS id, record FROM export ORDER BY export_id").all()
+  ).pipe(
+    Effect.flatMap((rows) =>
+      Effect.forEach(rows, (row) =>
+        decodedJson(`export ${row.id}`, decodeExport, row.record).pipe(
+          Effect.filterOrFail(
+            (record) => record.exportId === row.id,
+            () => unreadable(`export ${row.id}`, "it is about another export than its row")
+          )
+        )
+      )
+    )
+  ),
+
+  saveExport: (record) =>
+    write(`save export ${record.exportId}`, (db) => {
+      db.prepare(
+        `INSERT INTO export (export_id, record) VALUES (?, ?)
+         ON CONFLICT (export_id) DO UPDATE SET record = excluded.record`
+      ).run(record.exportId, JSON.stringify(record))
+    }),
+
+  deleteExport: (exportId) =>
+    write(`delete export ${exportId}`, (db) => {
+      db.prepare("DELETE FROM export WHERE export_id = ?").run(exportId)
+    }),
+
   meters: read("read the meters", (db) =>
     db.prepare("SELECT app_id AS id, record FROM meter ORDER BY app_id").all()
   ).pipe(
@@ -150,6 +208,8 @@ const putApp = (db: DatabaseSync, record: AppRecord): void => {
 
 const decodeDocument = Schema.decodeUnknownResult(AcceptedDocument)
 const decodeApp = Schema.decodeUnknownResult(AppRecord)
+const decodeCheckpoint = Schema.decodeUnknownResult(CheckpointRecord)
+const decodeExport = Schema.decodeUnknownResult(ExportRecord)
 const decodeMeters = Schema.decodeUnknownResult(MeterRecord)
 const decodeVolume = Schema.decodeUnknownResult(VolumeRecord)
 

@@ -1,9 +1,11 @@
 /** The host's notes in memory. */
 import { Effect, Layer, Option } from "effect"
-import type { AppId, VolumeId } from "../../src/document/schema.ts"
+import type { AppId, CheckpointId, ExportId, VolumeId } from "../../src/document/schema.ts"
 import {
   type AcceptedDocument,
   type AppRecord,
+  type CheckpointRecord,
+  type ExportRecord,
   HostState,
   HostStateError,
   type MeterRecord,
@@ -16,6 +18,8 @@ export interface HostStateWorld {
   document: AcceptedDocument | undefined
   readonly apps: Map<AppId, AppRecord>
   readonly volumes: Map<VolumeId, VolumeRecord>
+  readonly checkpoints: Map<CheckpointId, CheckpointRecord>
+  readonly exports: Map<ExportId, ExportRecord>
   readonly meters: Map<AppId, MeterRecord>
   slotCursor: number
   /** `before` an operation nothing is committed, `after` it everything is. The subject is the id that is written. */
@@ -28,6 +32,12 @@ export interface HostStateWorld {
     volumes: HostStateError
     saveVolume: HostStateError
     deleteVolume: HostStateError
+    checkpoints: HostStateError
+    saveCheckpoint: HostStateError
+    deleteCheckpoint: HostStateError
+    exports: HostStateError
+    saveExport: HostStateError
+    deleteExport: HostStateError
     meters: HostStateError
     saveMeters: HostStateError
     slotCursor: HostStateError
@@ -39,6 +49,8 @@ export const makeHostStateWorld = (): HostStateWorld => ({
   document: undefined,
   apps: new Map(),
   volumes: new Map(),
+  checkpoints: new Map(),
+  exports: new Map(),
   meters: new Map(),
   slotCursor: -1,
   script: new Script()
@@ -117,6 +129,52 @@ export const layerHostStateMemory = (world: HostStateWorld) => {
         volumeId,
         Effect.sync(() => {
           world.volumes.delete(volumeId)
+        })
+      ),
+    checkpoints: Effect.suspend(() =>
+      script.around(
+        "checkpoints",
+        "",
+        Effect.sync(() => structuredClone([...world.checkpoints.values()]))
+      )
+    ),
+    saveCheckpoint: (record) =>
+      script.around(
+        "saveCheckpoint",
+        record.checkpointId,
+        Effect.sync(() => {
+          world.checkpoints.set(record.checkpointId, structuredClone(record))
+        })
+      ),
+    deleteCheckpoint: (checkpointId) =>
+      script.around(
+        "deleteCheckpoint",
+        checkpointId,
+        Effect.sync(() => {
+          world.checkpoints.delete(checkpointId)
+        })
+      ),
+    exports: Effect.suspend(() =>
+      script.around(
+        "exports",
+        "",
+        Effect.sync(() => structuredClone([...world.exports.values()]))
+      )
+    ),
+    saveExport: (record) =>
+      script.around(
+        "saveExport",
+        record.exportId,
+        Effect.sync(() => {
+          world.exports.set(record.exportId, structuredClone(record))
+        })
+      ),
+    deleteExport: (exportId) =>
+      script.around(
+        "deleteExport",
+        exportId,
+        Effect.sync(() => {
+          world.exports.delete(exportId)
         })
       ),
     meters: Effect.suspend(() =>

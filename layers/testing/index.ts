@@ -1,6 +1,7 @@
 /** `nibrunner/testing`: every service of a host in memory, scriptable, for the tests of whoever builds on it. */
 export * from "./AppLogs.ts"
 export * from "./ArtifactStore.ts"
+export * from "./BundleWriter.ts"
 export * from "./DocumentSource.ts"
 export * from "./ExportStore.ts"
 export * from "./FakeHost.ts"

@@ -6,7 +6,15 @@
  * that the next start repairs.
  */
 import { Context, type Effect, type Option, Schema } from "effect"
-import { AppId, DeploymentId, DesiredInstance, HostId, VolumeId } from "../document/schema.ts"
+import {
+  AppId,
+  CheckpointId,
+  DeploymentId,
+  DesiredInstance,
+  ExportId,
+  HostId,
+  VolumeId
+} from "../document/schema.ts"
 import { MachineRecord } from "./Hypervisor.ts"
 
 /** The host's notes cannot be read or written. */
@@ -127,6 +135,29 @@ export const MeterRecord = Schema.Struct({
 })
 export interface MeterRecord extends Schema.Schema.Type<typeof MeterRecord> {}
 
+/** A checkpoint that the document asked for. Times in ms since 1970. */
+export const CheckpointRecord = Schema.Struct({
+  checkpointId: CheckpointId,
+  volumeId: VolumeId,
+  /** `creating` is written before the backend acts, and `deleting` too. */
+  state: Schema.Literals(["creating", "ready", "deleting"]),
+  /** Of one that is ready: what the store calls it, and when it was cut. */
+  reference: Schema.optionalKey(Schema.String),
+  readyAt: Schema.optionalKey(Schema.Finite)
+})
+export interface CheckpointRecord extends Schema.Schema.Type<typeof CheckpointRecord> {}
+
+/** An export that is finished: it is not written again. Times in ms since 1970. */
+export const ExportRecord = Schema.Struct({
+  exportId: ExportId,
+  /** Of the bundle. */
+  sizeBytes: amount,
+  readyAt: Schema.Finite,
+  /** What is to be known of the bundle, if anything is. */
+  remark: Schema.optionalKey(Schema.String)
+})
+export interface ExportRecord extends Schema.Schema.Type<typeof ExportRecord> {}
+
 export class HostState extends Context.Service<
   HostState,
   {
@@ -142,6 +173,16 @@ export class HostState extends Context.Service<
     readonly volumes: Effect.Effect<ReadonlyArray<VolumeRecord>, HostStateError>
     readonly saveVolume: (record: VolumeRecord) => Effect.Effect<void, HostStateError>
     readonly deleteVolume: (volumeId: VolumeId) => Effect.Effect<void, HostStateError>
+
+    readonly checkpoints: Effect.Effect<ReadonlyArray<CheckpointRecord>, HostStateError>
+    readonly saveCheckpoint: (record: CheckpointRecord) => Effect.Effect<void, HostStateError>
+    /** No error when there is no such record. */
+    readonly deleteCheckpoint: (checkpointId: CheckpointId) => Effect.Effect<void, HostStateError>
+
+    readonly exports: Effect.Effect<ReadonlyArray<ExportRecord>, HostStateError>
+    readonly saveExport: (record: ExportRecord) => Effect.Effect<void, HostStateError>
+    /** No error when there is no such record. */
+    readonly deleteExport: (exportId: ExportId) => Effect.Effect<void, HostStateError>
 
     readonly meters: Effect.Effect<ReadonlyArray<MeterRecord>, HostStateError>
     /** One transaction: the records of these apps are replaced, and those of the forgotten ones deleted. */

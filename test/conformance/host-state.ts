@@ -1,9 +1,19 @@
 /** What the host's notes must do, wherever they are kept. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, type Layer, Option, type Scope } from "effect"
-import { AppId, DeploymentId, DesiredInstance, HostId, VolumeId } from "../../src/document/schema.ts"
+import {
+  AppId,
+  CheckpointId,
+  DeploymentId,
+  DesiredInstance,
+  ExportId,
+  HostId,
+  VolumeId
+} from "../../src/document/schema.ts"
 import {
   type AppRecord,
+  type CheckpointRecord,
+  type ExportRecord,
   HostState,
   type MeterRecord,
   type VolumeRecord
@@ -177,6 +187,38 @@ export const hostStateConformance = (
       })
     )
 
+    const checkpoint = (name: string, state: CheckpointRecord["state"]): CheckpointRecord => ({
+      checkpointId: CheckpointId.make(name),
+      volumeId: VolumeId.make("v"),
+      state,
+      ...(state === "creating" ? {} : { reference: `ref-${name}`, readyAt: 1_700_000_000_000 })
+    })
+    const written = (name: string, sizeBytes: number): ExportRecord => ({
+      exportId: ExportId.make(name),
+      sizeBytes,
+      readyAt: 1_700_000_000_123,
+      remark: "left out: 1 socket"
+    })
+    test(
+      "keep checkpoints and exports, and forget those that are deleted, over a restart",
+      Effect.gen(function* () {
+        assert.deepStrictEqual(yield* notes((state) => state.checkpoints), [])
+        assert.deepStrictEqual(yield* notes((state) => state.exports), [])
+        yield* notes((state) => state.saveCheckpoint(checkpoint("a", "creating")))
+        yield* notes((state) => state.saveCheckpoint(checkpoint("b", "ready")))
+        yield* notes((state) => state.saveCheckpoint(checkpoint("a", "ready")))
+        yield* notes((state) => state.deleteCheckpoint(CheckpointId.make("b")))
+        yield* notes((state) => state.saveExport(written("a", 1)))
+        yield* notes((state) => state.saveExport(written("b", 2 ** 50)))
+        yield* notes((state) => state.saveExport(written("a", 3)))
+        yield* notes((state) => state.deleteExport(ExportId.make("b")))
+      }),
+      Effect.gen(function* () {
+        assert.deepStrictEqual(yield* notes((state) => state.checkpoints), [checkpoint("a", "ready")])
+        assert.deepStrictEqual(yield* notes((state) => state.exports), [written("a", 3)])
+      })
+    )
+
     const meterRecord = (name: string, runningMs: number): MeterRecord => ({
       appId: AppId.make(name),
       meters: {
@@ -221,6 +263,8 @@ export const hostStateConformance = (
       Effect.gen(function* () {
         yield* notes((state) => state.deleteApp(AppId.make("nobody")))
         yield* notes((state) => state.deleteVolume(VolumeId.make("nothing")))
+        yield* notes((state) => state.deleteCheckpoint(CheckpointId.make("nothing")))
+        yield* notes((state) => state.deleteExport(ExportId.make("nothing")))
       })
     )
 
