@@ -2,7 +2,7 @@
  * The demo: a whole host in one folder of the checkout, one example app on it, and what became of it.
  *
  *     npm run demo               shows it live; Ctrl-C ends it
- *     npm run demo -- --once     ends by itself after the app has answered and been stopped
+ *     npm run demo -- --once     ends by itself after the app has answered, slept, woken and been stopped
  *     npm run demo -- --folder PATH     keeps the host there instead of in `.nibrunner/demo`
  *
  * The host is driven as every host is: by its document, and read by its report.
@@ -19,11 +19,13 @@ import { Cause, Clock, Effect, Exit, Fiber, type Runtime } from "effect"
 import type { InstanceReport } from "../src/report/schema.ts"
 import { followLog } from "./demo/follow.ts"
 import { endLeftovers } from "./demo/leftovers.ts"
+import { snapshotSize, vmmMemory } from "./demo/memory.ts"
 import * as View from "./demo/view.ts"
 import { type Hello, prepareHello } from "./local/hello.ts"
 import * as Host from "./local/host.ts"
 import { attempt, Problem, tool } from "./local/problem.ts"
 import { awaitReport, instanceOf } from "./local/report.ts"
+import { sleepNow } from "./local/sleep.ts"
 
 const usage = "usage: npm run demo [-- [--once] [--folder PATH]]"
 
@@ -161,6 +163,41 @@ const deploy = (host: Host.LocalHost, hello: Hello) =>
     )
   })
 
+/** Puts the app to sleep, and shows that its memory is given back. */
+const sleep = (host: Host.LocalHost, hello: Hello) =>
+  View.step(
+    "sleep",
+    () =>
+      Effect.gen(function* () {
+        const asked = yield* Clock.currentTimeMillis
+        // Only what is on-request sleeps; what is up stays up when its document says so.
+        const digest = yield* Host.writeDocument(host, hello.document("on-request"))
+        yield* awaitReport(host, "the document", asked, (report) =>
+          report.acceptedDigest === digest ? report : undefined
+        )
+        const before = yield* vmmMemory(host)
+        const since = yield* Clock.currentTimeMillis
+        yield* sleepNow(host, hello.appId)
+        const ms = (yield* Clock.currentTimeMillis) - since
+        return { ms, before, after: yield* vmmMemory(host), disk: yield* snapshotSize(host, hello.appId) }
+      }),
+    ({ ms, before, after, disk }) =>
+      `asleep in ${ms} ms: ${before} MiB of memory are now ${after}, and ${disk} MiB on the disk`
+  )
+
+/** Asks for the page of the app that sleeps. */
+const wake = (host: Host.LocalHost, hello: Hello) =>
+  View.step(
+    "wake",
+    () =>
+      Effect.gen(function* () {
+        const since = yield* Clock.currentTimeMillis
+        const answer = yield* fetchPage(host, hello)
+        return { ...answer, ms: (yield* Clock.currentTimeMillis) - since }
+      }),
+    ({ status, ms }) => `${status} after ${ms} ms, from the memory that it fell asleep with`
+  )
+
 /** Asks for `stopped` in the document and waits until the report says so. */
 const stop = (host: Host.LocalHost, hello: Hello) =>
   View.step(
@@ -222,6 +259,9 @@ const demo = Effect.gen(function* () {
     const answer = yield* deploy(host, hello)
     const command = `curl -H 'Host: ${hello.hostname}' http://127.0.0.1:${host.proxyPort}/`
     yield* View.page(command, `HTTP ${answer.status}`, answer.body)
+    yield* sleep(host, hello)
+    const woken = yield* wake(host, hello)
+    yield* View.page(command, `HTTP ${woken.status}`, woken.body)
     if (once) return
     yield* View.hint(`In a browser: http://${hello.hostname}:${host.proxyPort}/`)
     yield* View.hint(`The host's files: ${folder}`)

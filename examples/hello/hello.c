@@ -1,5 +1,5 @@
 /*
- * hello: a small app for nibrunner. It serves one page that counts its visits, in a file on its volume.
+ * hello: a small app for nibrunner. It serves one page that counts its visits, in a file on its volume and in memory.
  *
  * What it relies on is what every app is given: PORT to listen on, NIBRUN_HOSTNAME to know its name, and a
  * working directory that lasts. It runs as a user without rights, so it needs nothing else.
@@ -12,10 +12,12 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/sysinfo.h>
 #include <sys/time.h>
@@ -39,6 +41,9 @@ static long count_visit(void) {
   close(file);
   return visits;
 }
+
+/* Visits since the program started: in memory that the processes of all requests share. */
+static atomic_long *since_start;
 
 static void send_all(int client, const char *bytes, size_t length) {
   while (length > 0) {
@@ -81,10 +86,12 @@ static void serve_page(int client) {
          "<!doctype html>\n<html lang=\"en\">\n<title>Hello</title>\n"
          "<meta name=\"viewport\" content=\"width=device-width\">\n<style>%s</style>\n"
          "<h1>Hello.</h1>\n"
-         "<p>This is visit <b>%ld</b> to %.253s.</p>\n"
+         "<p>This is visit <b>%ld</b> to %.253s, and number <b>%ld</b> since the program started.</p>\n"
          "<p>It comes from a microVM of its own: Linux %s, %lu MiB of memory, up for %ld s.\n"
-         "The count lives on its volume and outlasts it.</p>\n",
-         STYLE, visits, hostname ? hostname : "an app without a name", machine.release,
+         "The first count lives on its volume and outlasts it, the second in its memory: it goes on when the app\n"
+         "has slept, and begins anew when it boots.</p>\n",
+         STYLE, visits, hostname ? hostname : "an app without a name", atomic_fetch_add(since_start, 1) + 1,
+         machine.release,
          (system.totalram * system.mem_unit) >> 20, system.uptime);
   printf("visit %ld\n", visits);
 }
@@ -125,6 +132,12 @@ int main(void) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   signal(SIGCHLD, SIG_IGN); /* the kernel collects the processes of finished requests */
   signal(SIGPIPE, SIG_IGN);
+
+  since_start = mmap(NULL, sizeof *since_start, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (since_start == MAP_FAILED) {
+    perror("memory");
+    return 1;
+  }
 
   const char *port = getenv("PORT");
   struct sockaddr_in address = {

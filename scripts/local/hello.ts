@@ -3,7 +3,12 @@ import { createHash } from "node:crypto"
 import { mkdirSync, readFileSync, renameSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { Effect, Schema } from "effect"
-import { DeploymentId, type DesiredInstanceState, HostDesiredState } from "../../src/document/schema.ts"
+import {
+  DeploymentId,
+  type DesiredInstance,
+  type DesiredInstanceState,
+  HostDesiredState
+} from "../../src/document/schema.ts"
 import { checkout, type LocalHost } from "./host.ts"
 import { attempt, Problem, tool } from "./problem.ts"
 
@@ -27,6 +32,15 @@ export interface Hello {
   readonly healthPath: string
   readonly document: (state: DesiredInstanceState) => HostDesiredState
 }
+
+/** What puts an app to sleep goes with `on-request` alone. */
+const asAsked = (
+  { activation, ...instance }: DesiredInstance,
+  desiredState: DesiredInstanceState
+): DesiredInstance =>
+  desiredState === "on-request" && activation !== undefined
+    ? { ...instance, desiredState, activation }
+    : { ...instance, desiredState }
 
 /** Compiles the program, puts it into the host's artifact store and gives the document that deploys it. */
 export const prepareHello = (host: LocalHost) =>
@@ -63,7 +77,7 @@ export const prepareHello = (host: LocalHost) =>
       healthPath: check.path,
       document: (desiredState) => ({
         ...desired,
-        instances: [{ ...instance, deploymentId, desiredState, layers: [{ ...layer, digest }] }]
+        instances: [{ ...asAsked(instance, desiredState), deploymentId, layers: [{ ...layer, digest }] }]
       })
     }
     return hello

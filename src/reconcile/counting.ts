@@ -11,6 +11,8 @@ const failedThing: Readonly<Record<string, FailureReason>> = {
   ObjectMissing: "layers",
   DigestMismatch: "layers",
   StoreUnusable: "layers",
+  StoreRefused: "layers",
+  StoreUnavailable: "layers",
   LayerUnusable: "layers",
   VolumeError: "volume"
 }

@@ -53,6 +53,8 @@ const snapshot = Effect.fnUntraced(function* (app: App, { machine, instance, ses
   const guest = yield* Deferred.await(session)
   const thaw = Effect.catch(guest.thaw, (error) => Effect.logError(error.message))
   const place = snapshotPlace(app, instance.deploymentId)
+  // What goes past the proxy to an app that sleeps would go to nobody: its next packet is to be a first one.
+  yield* host.network.cut(machine.record.slot)
   yield* guest.freeze(leaseMs).pipe(
     Effect.andThen(host.hypervisor.sleep(machine, place)),
     Effect.onExit((exit) =>
@@ -70,7 +72,6 @@ const commit = Effect.fnUntraced(function* (app: App, attachment: Attachment) {
   model.attachment = undefined
   model.health = unprobed
   yield* host.memory.release(model.appId)
-  yield* Effect.catch(host.network.detach(machine.slot), (error) => Effect.logError(error.message))
   yield* Effect.catch(
     app.amend(({ machine: __, startedAt: ___, healthy: ____, failure: _____, ...record }) => ({
       ...record,

@@ -60,12 +60,16 @@ describe("the demo", () => {
       "boot",
       "health",
       "answer",
+      "sleep",
+      "wake",
       "stop"
     ]) {
       assert.match(output, new RegExp(`✔ ${step} +\\d+\\.\\d s`, "u"))
     }
     assert.match(output, /curl -H 'Host: hello\.localhost' http:\/\/127\.0\.0\.1:\d+\//u)
     assert.strictEqual(visits(output), 1)
+    assert.match(output, /asleep in \d+ ms: [1-9]\d* MiB of memory are now 0, and [1-9]\d* MiB on the disk/u)
+    assert.match(output, /This is visit 2 to hello\.localhost, and number 2 since the program started/u)
     assert.deepStrictEqual(leftovers(), [])
   })
 

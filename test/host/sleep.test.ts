@@ -1,6 +1,6 @@
 /** Apps that sleep and wake, on real microVMs, through the proxy and the raw ports. */
 import { createSocket } from "node:dgram"
-import { closeSync, openSync, readdirSync, readSync, writeSync } from "node:fs"
+import { closeSync, openSync, readdirSync, readFileSync, readSync, writeSync } from "node:fs"
 import { connect } from "node:net"
 import { join } from "node:path"
 import * as NodeServices from "@effect/platform-node/NodeServices"
@@ -195,6 +195,17 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app that sleeps", (
       assert.strictEqual(yield* echoUdp(port + 2, "one datagram"), "one datagram")
       assert.strictEqual(yield* echoUdp(port + 2, "and the next"), "and the next")
       assert.strictEqual(yield* body(host, "/remember"), "200 3")
+    })
+  )
+
+  it.effect("is stopped in order once it is awake again", () =>
+    Effect.gen(function* () {
+      const { host, of } = yield* deployed()
+      yield* sleepNow(host, "app-1")
+      assert.strictEqual(yield* body(host, "/remember"), "200 2")
+      yield* put(host, of({ desiredState: "stopped" }))
+      yield* awaitState(host, "app-1", "stopped")
+      assert.notMatch(readFileSync(host.log, "utf8"), /did not power off in time/u)
     })
   )
 
