@@ -5,6 +5,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { openExport } from "../../layers/volume/zerofs/nbd.ts"
 import { relaySocket } from "../../layers/volume/zerofs/relays.ts"
+import { sleepNow } from "../../scripts/local/sleep.ts"
 import { VolumeId } from "../../src/document/schema.ts"
 import { isReal, refuseCredentials, testZerofs } from "../support/zerofs/fixture.ts"
 import {
@@ -43,7 +44,7 @@ const host = Effect.gen(function* () {
   const write = (app: string, name: string, body: string) =>
     request(local, app, `/write?path=/app/data/${name}&body=${body}`)
   const read = (app: string, name: string) => request(local, app, `/read?path=/app/data/${name}`)
-  return { zerofs, local, daemon, run, write, read }
+  return { zerofs, local, layer, daemon, run, write, read }
 })
 
 describe("an app whose volume is on ZeroFS", () => {
@@ -98,6 +99,29 @@ describe("an app whose volume is on ZeroFS", () => {
       assert.strictEqual((yield* read("a", "two")).body.trim(), "second")
       assert.strictEqual((yield* write("b", "one", "other")).status, 200)
       assert.strictEqual(relays().length, 2)
+    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  )
+
+  live(
+    "sleeps and wakes with its memory and its data, also when its relay has ended meanwhile",
+    Effect.gen(function* () {
+      const { local, layer, write, read } = yield* host
+      const sleepy = instance("a", layer, {
+        desiredState: "on-request",
+        activation: { sleepWhen: { kind: "never" } }
+      })
+      yield* put(local, document([volume("a")], [sleepy]))
+      yield* awaitState(local, "a", "running")
+      const remember = Effect.map(request(local, "a", "/remember"), ({ body }) => body.trim())
+      assert.strictEqual(yield* remember, "1")
+      assert.strictEqual((yield* write("a", "one", "first")).status, 200)
+      yield* sleepNow(local, "a")
+      assert.deepStrictEqual(vmmsOf(local), [])
+      for (const pid of processesWith(`${local.runtime}/nbd/`)) process.kill(pid, "SIGKILL")
+      assert.strictEqual(yield* remember, "2")
+      assert.strictEqual((yield* read("a", "one")).body.trim(), "first")
+      assert.strictEqual((yield* write("a", "two", "second")).status, 200)
+      assert.strictEqual((yield* read("a", "two")).body.trim(), "second")
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
