@@ -1,5 +1,6 @@
 /** Starting a VMM so that it outlives the daemon. */
 import { type ChildProcess, spawn } from "node:child_process"
+import { writeFileSync } from "node:fs"
 import type { Writable } from "node:stream"
 import { Deferred, Effect } from "effect"
 import { makeTail, type Tail } from "./console.ts"
@@ -54,6 +55,7 @@ export const spawnVmm = (
     })
     if (child.pid === undefined) return yield* whyNotStarted(program, child)
 
+    giveUpFirst(child.pid)
     const stderr = makeTail(STDERR_BYTES)
     child.on("error", () => undefined)
     child.stderr?.on("error", () => undefined)
@@ -62,6 +64,15 @@ export const spawnVmm = (
     letGo(child)
     return { process: identify(child.pid), ended, stderr, stdin: child.stdin ?? undefined }
   })
+
+/** A daemon may be spared when the host runs out of memory; its microVMs are not. */
+const giveUpFirst = (pid: number) => {
+  try {
+    writeFileSync(`/proc/${pid}/oom_score_adj`, "0")
+  } catch {
+    // It has ended; or the daemon is not root, and is not spared itself.
+  }
+}
 
 /** Without a pid there is an error to come; the pipes may be missing, when there were no descriptors left for them. */
 const whyNotStarted = (program: string, child: ChildProcess): Effect.Effect<never, string> =>

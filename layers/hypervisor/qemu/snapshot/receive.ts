@@ -128,12 +128,13 @@ const takeStream = (
 
 /**
  * Listens at the socket for one machine. The effect that it gives waits for the machine, writes its memory to `memoryPath` and
- * flushes it. The listening ends with the scope.
+ * flushes it, with `beside` going on meanwhile. The listening ends with the scope.
  */
 export const receiveMachine = (
   { path: socketPath, owner }: SaveSocket,
   memory: { readonly block: string; readonly bytes: number },
-  memoryPath: string
+  memoryPath: string,
+  beside: (received: Omit<Received, "memoryBytes">) => Effect.Effect<void, FileProblem>
 ): Effect.Effect<Effect.Effect<Received, NotReceived>, NotReceived, Scope.Scope> =>
   Effect.gen(function* () {
     const connected = yield* Deferred.make<Socket>()
@@ -166,7 +167,10 @@ export const receiveMachine = (
         Effect.sync(() => accepted.destroy())
       )
       const received = yield* takeStream(socket, memory, memoryPath, file.fd)
-      yield* onFile(memoryPath, () => file.sync()).pipe(Effect.mapError(failed))
+      yield* Effect.all([onFile(memoryPath, () => file.sync()), beside(received)], {
+        concurrency: "unbounded",
+        discard: true
+      }).pipe(Effect.mapError(failed))
       const { blocks } = yield* onFile(memoryPath, () => file.stat()).pipe(Effect.mapError(failed))
       return { ...received, memoryBytes: blocks * 512 }
     }).pipe(Effect.scoped)

@@ -63,6 +63,8 @@ const plain = (error: FileProblem | QmpError | NotReceived): NotReceived => ({
   reason: "reason" in error && !("message" in error) ? error.reason : (error as { message: string }).message
 })
 
+const bytesOf = (extents: Uint32Array) => new Uint8Array(extents.buffer)
+
 /** Pauses the machine and writes its snapshot, up to but without the commit. */
 export const save = (
   qmp: Qmp,
@@ -76,17 +78,18 @@ export const save = (
     yield* qmp.execute("stop")
     const takenAt = yield* Clock.currentTimeMillis
     const memory = { block: MEMORY_BLOCK, bytes: spec.memoryMib * 1024 * 1024 }
-    const receive = yield* receiveMachine(socket, memory, files.memory)
+    const receive = yield* receiveMachine(socket, memory, files.memory, ({ extents, state }) =>
+      Effect.all([writePart(files.sums, bytesOf(extents)), writePart(files.state, state)], {
+        concurrency: "unbounded",
+        discard: true
+      })
+    )
     yield* qmp.execute("migrate-set-parameters", { "max-bandwidth": MAX_BANDWIDTH })
     yield* qmp.execute("migrate", { uri: `unix:${socket.path}` })
     const [{ extents, state, memoryBytes }] = yield* Effect.all([receive, sent(qmp)], {
       concurrency: "unbounded"
     })
-
-    const sumBytes = new Uint8Array(extents.buffer)
-    yield* Effect.all([writePart(files.sums, sumBytes), writePart(files.state, state)], {
-      concurrency: "unbounded"
-    })
+    const sumBytes = bytesOf(extents)
     const record: StoredRecord = {
       spec,
       deploymentId: place.deploymentId,
