@@ -1,6 +1,7 @@
 /**
  * A daemon that kills itself (SIGKILL) at one point of its work: the real reconciler over the real layers, with a
- * knife between them. `CRASH_AT` names the point, for instance `hypervisor.boot:after`.
+ * knife between them. `CRASH_AT` names the point, for instance `hypervisor.boot:after`, or several, separated by blanks,
+ * that it comes by in this order and dies at the last.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
@@ -15,26 +16,30 @@ import { LayerImages } from "../../src/services/LayerImages.ts"
 import { Network } from "../../src/services/Network.ts"
 import { VolumeBackend } from "../../src/services/VolumeBackend.ts"
 
-const point = process.env.CRASH_AT
+const ahead = process.env.CRASH_AT?.split(" ") ?? []
 
 const dieAt = (name: string) =>
   Effect.sync(() => {
-    if (name === point) process.kill(process.pid, "SIGKILL")
+    if (name !== ahead[0]) return
+    ahead.shift()
+    if (ahead.length === 0) process.kill(process.pid, "SIGKILL")
   })
 
 type AnyMethod = (...args: ReadonlyArray<never>) => Effect.Effect<unknown, unknown, unknown>
 
-/** The service, with a knife before and after each of its methods that gives an Effect. */
+const cut = <A, E, R>(point: string, work: Effect.Effect<A, E, R>) =>
+  dieAt(`${point}:before`).pipe(
+    Effect.andThen(work),
+    Effect.tap(() => dieAt(`${point}:after`))
+  )
+
+/** The service, with a knife before and after each of its Effects and of its methods that gives one. */
 const armed = <S extends object>(name: string, service: S): S => {
   const methods = Object.entries(service).map(([key, method]) => {
+    if (Effect.isEffect(method)) return [key, cut(`${name}.${key}`, method)]
     if (typeof method !== "function" || key === "reach") return [key, method]
     const call = method as AnyMethod
-    const cut = (...args: ReadonlyArray<never>) =>
-      dieAt(`${name}.${key}:before`).pipe(
-        Effect.andThen(call.apply(service, args as never)),
-        Effect.tap(() => dieAt(`${name}.${key}:after`))
-      )
-    return [key, cut]
+    return [key, (...args: ReadonlyArray<never>) => cut(`${name}.${key}`, call.apply(service, args as never))]
   })
   return Object.fromEntries(methods) as S
 }
@@ -64,9 +69,7 @@ const arms = Layer.mergeAll(
     Guest,
     Effect.map(Guest, (guest) => ({
       connect: (machine, timeoutMs) =>
-        dieAt("guest.connect:before").pipe(
-          Effect.andThen(guest.connect(machine, timeoutMs)),
-          Effect.tap(() => dieAt("guest.connect:after")),
+        cut("guest.connect", guest.connect(machine, timeoutMs)).pipe(
           Effect.map((session): GuestSession => armed("session", session))
         )
     }))
