@@ -129,7 +129,7 @@ export const installHost = Effect.fnUntraced(function* (
   const foreign = plans.filter(({ kind }) => kind === "foreign").map(({ file }) => file.path)
   const ids = yield* planIds(place, config.max_apps)
   const reasons = [
-    ...(place.live && process.getuid?.() !== 0
+    ...(place.root === "" && process.getuid?.() !== 0
       ? ["only root lays this machine out: call it as root, or with --root DIR"]
       : []),
     ...(place.live ? lacking : from !== undefined && image !== undefined ? [image] : []),

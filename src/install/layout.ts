@@ -1,6 +1,6 @@
 /** Everything that `install` lays down for a configuration. */
 import type { HostConfig } from "../config/schema.ts"
-import { generatedFile, type HostFile } from "./generated.ts"
+import type { HostFile } from "./generated.ts"
 import { kernelFiles, MODULES_FILE, NBD_OPTIONS_FILE, SYSCTL_FILE } from "./kernel.ts"
 import { ownSocketDirectories, runtimeNames, type UnitContext, unitFiles } from "./units.ts"
 import { ZEROFS_ACCOUNT_FILE, ZEROFS_USER, zerofsFiles } from "./zerofs.ts"
@@ -90,13 +90,9 @@ export const versionsFile = (
   mode: 0o644
 })
 
-/** An example of the daemon's unit, for who packages it. */
-export const exampleUnit = (config: HostConfig): string => {
-  const context: LayoutContext = {
+/** The units of a configuration as examples, for who packages them: a program in /opt, a configuration in /etc. */
+export const exampleUnits = (config: HostConfig): ReadonlyArray<HostFile> =>
+  unitFiles(config, {
     configFile: "/etc/nibrunner/config.toml",
-    program: "/opt/nibrunner/bin/nibrunnerd",
-    hostEnv: ""
-  }
-  const unit = unitFiles(config, context).at(-1)
-  return unit?.contents ?? generatedFile("", []).contents
-}
+    program: "/opt/nibrunner/bin/nibrunnerd"
+  })

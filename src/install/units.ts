@@ -51,14 +51,14 @@ const file = (name: string, lines: ReadonlyArray<string>) => generatedFile(`${UN
 export const daemonUnit = (config: HostConfig, { configFile, program }: UnitContext): HostFile => {
   const { paths, volumes } = config
   const directories = [...new Set([paths.state_dir, paths.snapshot_dir, paths.guest_image_dir])]
+  // Wanted and not required: apps outlive a ZeroFS that is away, and the daemon says so.
+  const storage = volumes.backend === "zerofs" ? [ZEROFS_UNIT] : []
   return file(DAEMON_UNIT, [
     "[Unit]",
     "Description=nibrunner: apps in microVMs of their own",
-    "Wants=network-online.target",
-    "After=network-online.target nftables.service",
+    `Wants=${["network-online.target", ...storage].join(" ")}`,
+    `After=${["network-online.target", "nftables.service", ...storage].join(" ")}`,
     `RequiresMountsFor=${directories.map(word).join(" ")}`,
-    // Wanted and not required: apps outlive a ZeroFS that is away, and the daemon says so.
-    ...(volumes.backend === "zerofs" ? [`Wants=${ZEROFS_UNIT}`, `After=${ZEROFS_UNIT}`] : []),
     "",
     "[Service]",
     "Type=notify",
@@ -107,6 +107,8 @@ export const ownSocketDirectories = (zerofs: ZerofsSection): ReadonlyArray<strin
 export const zerofsUnit = (zerofs: ZerofsSection, { configFile }: UnitContext): HostFile => {
   const sockets = socketsOf(zerofs)
   const onDisk = zerofs.storage_url.startsWith("/") ? [zerofs.storage_url] : []
+  const writable = [zerofs.cache_dir, ...onDisk, ...ownSocketDirectories(zerofs)]
+  const inTmp = writable.some((path) => /^\/(?:var\/)?tmp\//u.test(path))
   const waits = 'for socket; do until [ -S "$socket" ]; do sleep 0.2; done; done'
   return file(ZEROFS_UNIT, [
     "[Unit]",
@@ -135,9 +137,9 @@ export const zerofsUnit = (zerofs: ZerofsSection, { configFile }: UnitContext): 
     "NoNewPrivileges=yes",
     "CapabilityBoundingSet=",
     "ProtectSystem=strict",
-    `ReadWritePaths=${[zerofs.cache_dir, ...onDisk, ...ownSocketDirectories(zerofs)].map(word).join(" ")}`,
+    `ReadWritePaths=${writable.map(word).join(" ")}`,
     "ProtectHome=read-only",
-    "PrivateTmp=yes",
+    ...(inTmp ? [] : ["PrivateTmp=yes"]),
     "PrivateDevices=yes",
     "",
     "[Install]",
@@ -160,7 +162,8 @@ export const mountUnit = (zerofs: ZerofsSection): HostFile =>
     `What=${plainText(zerofs.ninep_socket_path)}`,
     `Where=${plainText(zerofs.mount_path)}`,
     "Type=9p",
-    "Options=trans=unix,version=9p2000.L,access=user,nosuid,nodev,noexec",
+    // _netdev: systemd would have it before the local filesystems, and so before ZeroFS, which comes after them.
+    "Options=_netdev,trans=unix,version=9p2000.L,access=user,nosuid,nodev,noexec",
     "DirectoryMode=0700",
     "LazyUnmount=yes",
     "TimeoutSec=60"

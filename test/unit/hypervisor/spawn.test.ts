@@ -1,4 +1,4 @@
-import { chmodSync, writeFileSync } from "node:fs"
+import { chmodSync, readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect } from "effect"
@@ -25,6 +25,21 @@ describe("the start of a QEMU", () => {
       const [directory, session, pid] = said.slice(-3).map((line) => line.trim())
       assert.strictEqual(directory, "/")
       assert.strictEqual(session, pid)
+    })
+  )
+
+  it.live("is not spared with its daemon when memory runs out", () =>
+    Effect.gen(function* () {
+      const own = "/proc/self/oom_score_adj"
+      const before = readFileSync(own, "utf8")
+      writeFileSync(own, "300")
+      const child = yield* spawnVmm(yield* script("read go; cat /proc/$$/oom_score_adj >&2"), [], {
+        stdin: true
+      })
+      writeFileSync(own, before)
+      child.stdin?.end("go\n")
+      yield* Deferred.await(child.ended)
+      assert.strictEqual(child.stderr.text().trim(), "0")
     })
   )
 
