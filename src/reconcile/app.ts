@@ -56,6 +56,7 @@ const initialModel = (options: AppOptions): AppModel => ({
     options.volumes.map((record) => [record.volumeId, { record, failure: undefined }])
   ),
   ownerOf: (volumeId) => options.host.volumeOwners.get(volumeId),
+  volumeTrouble: () => options.host.volumeTrouble,
   attachment: undefined,
   health: unprobed,
   guestFailure: undefined,

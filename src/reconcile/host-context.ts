@@ -70,6 +70,8 @@ export interface HostContext extends HostServices {
   readonly hostnameOwners: Map<string, AppId>
   /** Which app each volume that exists belongs to; it never changes hands. */
   readonly volumeOwners: Map<VolumeId, AppId>
+  /** What keeps volumes from being read and written now; changed by the host alone, which then has every app look again. */
+  volumeTrouble: string | undefined
   readonly publish: (status: AppStatus) => Effect.Effect<void>
   readonly withdraw: (appId: AppId) => Effect.Effect<void>
   readonly statuses: ReadonlyMap<AppId, AppStatus>
@@ -141,6 +143,7 @@ export const makeHostContext = Effect.fnUntraced(function* (onChange: Effect.Eff
     claimSlot,
     releaseSlot,
     hostnameOwners: new Map(),
+    volumeTrouble: undefined,
     volumeOwners: new Map((yield* all.state.volumes).map(({ volumeId, appId }) => [volumeId, appId])),
     publish: (status) =>
       Effect.suspend(() => {

@@ -2,7 +2,7 @@
  * The host's fiber tree: what an earlier daemon left is taken up, the document is watched, every app has a fiber
  * of its own, and one writer reports.
  */
-import { Cause, Clock, Deferred, Effect, FiberMap, Queue, Schedule } from "effect"
+import { Cause, Clock, Deferred, Effect, FiberMap, Queue, Schedule, Stream, SubscriptionRef } from "effect"
 import { difference } from "../document/difference.ts"
 import type { AppId, HostDesiredState } from "../document/schema.ts"
 import { timed } from "../metrics/host-metrics.ts"
@@ -127,6 +127,12 @@ const makeApps = Effect.fnUntraced(function* (host: HostContext) {
 
   return {
     begin,
+    /** Something that no app was told of bears on what each says of itself. */
+    lookAgain: Effect.suspend(() =>
+      Effect.forEach(entries.values(), ({ mailbox }) => Queue.offer(mailbox, { kind: "look-again" }), {
+        discard: true
+      })
+    ),
     /** Asks an app's fiber to put it to sleep; undefined when it sleeps, else the reason why not. */
     sleep: Effect.fnUntraced(function* (appId: AppId) {
       const entry = entries.get(appId)
@@ -226,14 +232,30 @@ export const runHost = Effect.gen(function* () {
   yield* page.offer(metricsPage(told))
   const watching = watchDocument(inForce, { metrics: host.metrics, onAccepted, onVerdict })
   const reporting = runReporter({ ...told, changes })
+  const volumes = SubscriptionRef.changes(host.volumes.trouble).pipe(
+    Stream.runForEach((trouble) =>
+      Effect.suspend(() => {
+        if (trouble === host.volumeTrouble) return Effect.void
+        host.volumeTrouble = trouble
+        const told =
+          trouble === undefined
+            ? Effect.logInfo("volumes can be read and written again")
+            : Effect.logError(`volumes cannot be read or written: ${trouble}`)
+        return Effect.andThen(told, apps.lookAgain)
+      })
+    )
+  )
   const sleeping = Deferred.await(allLooked).pipe(
     Effect.andThen(host.proxy.routesComplete),
     Effect.andThen(Effect.catch(sweepSnapshots(host), (error) => Effect.logError(error.message))),
     Effect.andThen(Deferred.succeed(host.maySleep, undefined)),
     Effect.andThen(runActivity(host))
   )
-  yield* Effect.all([watching, reporting, runMeasuring(host), runMetering(host, changed), sleeping], {
-    concurrency: "unbounded",
-    discard: true
-  })
+  yield* Effect.all(
+    [watching, reporting, runMeasuring(host), runMetering(host, changed), sleeping, volumes],
+    {
+      concurrency: "unbounded",
+      discard: true
+    }
+  )
 }).pipe(Effect.scoped)

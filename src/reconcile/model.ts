@@ -74,6 +74,8 @@ export interface AppModel {
   readonly volumes: Map<VolumeId, VolumeFacts>
   /** Which app of the host an existing volume belongs to. */
   readonly ownerOf: (volumeId: VolumeId) => AppId | undefined
+  /** What keeps the host's volumes from being read and written now. */
+  readonly volumeTrouble: () => string | undefined
   attachment: Attachment | undefined
   health: Health
   /** What the guest itself said when it gave up. */

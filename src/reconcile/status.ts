@@ -156,6 +156,12 @@ export const isConverged = (state: InstanceState, desiredState: string): boolean
     ? state === "stopped"
     : state === "running" || (desiredState === "on-request" && state === "idle")
 
+/** A guest that reads or writes waits meanwhile; what it has in memory it goes on with. */
+const waitsForVolume = ({ attachment, step, volumeTrouble }: AppModel): string | undefined => {
+  const trouble = attachment === undefined && step === undefined ? undefined : volumeTrouble()
+  return trouble === undefined ? undefined : `its volume cannot be read or written now: ${trouble}`
+}
+
 export const instanceStatus = (
   model: AppModel,
   now: number,
@@ -170,7 +176,7 @@ export const instanceStatus = (
   return {
     deploymentId: instance.deploymentId,
     state,
-    message: message ?? model.notesFailure,
+    message: message ?? waitsForVolume(model) ?? model.notesFailure,
     slot: record?.slot,
     layerDigests: up ? (booted?.layers ?? []).map(({ digest }) => digest) : [],
     attempts: attemptsOf(record, instance),

@@ -83,7 +83,7 @@ describe("the demo", () => {
       signal("SIGINT")
     })
     assert.strictEqual(code, 0, output)
-    assert.strictEqual(visits(output), 2)
+    assert.strictEqual(visits(output), 3)
     assert.match(output, /✔ stop/u)
     assert.deepStrictEqual(leftovers(), [])
   })

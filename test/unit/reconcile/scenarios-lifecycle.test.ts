@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, SubscriptionRef } from "effect"
 import { TestClock } from "effect/testing"
+import { putObject } from "../../../layers/testing/ArtifactStore.ts"
 import { digest, rawDocument, rawInstance, rawVolume, running, volumeOf } from "./documents.ts"
 import { type Host, makeHost } from "./harness.ts"
 
@@ -192,6 +193,65 @@ describe("a start under max_concurrent_vm_starts", () => {
         /say hello|first word|60/u.test(host.instanceOf("app-1")?.message ?? "")
       )
       assert.strictEqual(host.state.apps.get("app-2" as never)?.attempts, 1)
+      yield* host.stop()
+    })
+  )
+})
+
+describe("volumes that cannot be reached for a while", () => {
+  it.effect("are told by every app that is up, and untold when they can be reached again", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("a", "b"))
+      yield* host.untilState("a", "running")
+      yield* host.untilState("b", "running")
+      yield* SubscriptionRef.set(host.volumes.trouble, "ZeroFS does not answer")
+      const says = (appId: string) => host.instanceOf(appId)?.message
+      yield* host.until("both say so", () =>
+        ["a", "b"].every((appId) => says(appId)?.includes("ZeroFS does not answer") === true)
+      )
+      assert.strictEqual(host.instanceOf("a")?.state, "running")
+      yield* SubscriptionRef.set(host.volumes.trouble, undefined)
+      yield* host.until("neither does", () => ["a", "b"].every((appId) => says(appId) === undefined))
+      yield* host.stop()
+    })
+  )
+})
+
+describe("a volume that starts with contents", () => {
+  it.effect("has its archive fetched once, as it is made, and never looked at again", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      const object = putObject(host.artifacts, "seeds/a", "an archive")
+      const contents = (destinationPath: string) =>
+        rawDocument({
+          volumes: [rawVolume("a", { initialContents: { ...object, destinationPath } })],
+          instances: [rawInstance("a")]
+        })
+      yield* host.start()
+      yield* host.put(contents("/app/data"))
+      yield* host.untilState("a", "running")
+      assert.strictEqual(host.artifacts.script.count("fetch"), 1)
+      yield* host.put(contents("/elsewhere"))
+      yield* TestClock.adjust(60_000)
+      assert.strictEqual(host.artifacts.script.count("fetch"), 1)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("fails by name when its archive is not what the document says, and the app with it", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      const { objectKey } = putObject(host.artifacts, "seeds/a", "an archive")
+      const initialContents = { objectKey, digest: "0".repeat(64), destinationPath: "/app/data" }
+      yield* host.start()
+      yield* host.put(
+        rawDocument({ volumes: [rawVolume("a", { initialContents })], instances: [rawInstance("a")] })
+      )
+      yield* host.untilState("a", "failed")
+      assert.match(host.instanceOf("a")?.message ?? "", /seeds\/a.*sha-256/u)
+      assert.strictEqual(host.report()?.volumes[0]?.state, "failed")
       yield* host.stop()
     })
   )
