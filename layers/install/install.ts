@@ -9,6 +9,7 @@ import type { HostFile } from "../../src/install/generated.ts"
 import { newHostEnv } from "../../src/install/host-env.ts"
 import { hostDirectories, hostFiles, removableFiles, versionsFile } from "../../src/install/layout.ts"
 import { starterConfig } from "../../src/install/starter.ts"
+import { canBeStarted } from "../../src/install/systemd-text.ts"
 import { ZEROFS_ACCOUNT_FILE, ZEROFS_USER } from "../../src/install/zerofs.ts"
 import { HostNotReady, InstallFailed, type InstallRequest } from "../../src/services/Installer.ts"
 import { onFile } from "../files/problem.ts"
@@ -116,9 +117,10 @@ export const installHost = Effect.fnUntraced(function* (
   const { capacity, config, starter } = yield* configurationFor(place, request)
   const envFile = hostEnvFile(configFile)
   const hostEnv = yield* textOf(place, envFile)
+  const launcher = launcherOnHost(place, program.launcher)
   const files = hostFiles(config, {
     configFile,
-    program: launcherOnHost(place, program.launcher),
+    program: launcher,
     hostEnv: hostEnv ?? ""
   })
 
@@ -133,6 +135,9 @@ export const installHost = Effect.fnUntraced(function* (
       ? ["only root lays this machine out: call it as root, or with --root DIR"]
       : []),
     ...(place.live ? lacking : from !== undefined && image !== undefined ? [image] : []),
+    ...[launcher, ...(config.volumes.zerofs === undefined ? [] : [config.volumes.zerofs.binary])]
+      .filter((path) => !canBeStarted(path))
+      .map((path) => `systemd starts no program with a quote or a backslash in its path: move ${path}`),
     ...foreign.map(
       (path) => `${path} is there and was not written by install: move it away, or replace it with --force`
     ),
@@ -159,7 +164,12 @@ export const installHost = Effect.fnUntraced(function* (
         : "none"
   if (config.paths.versions_file !== undefined) {
     const { zerofs } = config.volumes
-    const version = zerofs === undefined ? "none" : place.live ? yield* zerofsVersion(zerofs) : "unknown"
+    const version =
+      zerofs === undefined
+        ? "none"
+        : place.live
+          ? yield* zerofsVersion({ ...zerofs, binary: placed(place, zerofs.binary) })
+          : "unknown"
     const versions = versionsFile(config.paths.versions_file, {
       agent: program.version,
       guestImage,

@@ -20,6 +20,9 @@ export const argument = (text: string): string => word(text).replaceAll("$", "$$
 export const commandLine = (program: string, ...args: ReadonlyArray<string>): string =>
   [word(program), ...args.map(argument)].join(" ")
 
+/** Whether systemd starts a program with this path: with quotes or a backslash in it it starts none. */
+export const canBeStarted = (program: string): boolean => !/["'\\\x00-\x1f\x7f]/u.test(program)
+
 /** The value of `EnvironmentFile=`: not a word but the rest of the line, and a pattern of file names. */
 export const environmentFile = (path: string): string => percent(path).replaceAll(/[*?[\\]/gu, "\\$&")
 
