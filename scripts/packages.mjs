@@ -45,6 +45,13 @@ export const packages = [
   { name: "nbdkit", command: "nbdkit", for: "test", why: "serves the volumes of ZeroFS's stand-in" },
   { name: "libnbd-bin", command: "nbdinfo", for: "test", why: "an NBD client that is not ours" },
 
+  {
+    name: "systemd",
+    command: "systemd-analyze",
+    for: "test",
+    why: "reads the units that install writes, and tells that the daemon serves"
+  },
+
   { name: "shellcheck", command: "shellcheck", for: "check", why: "lints the shell scripts" },
 
   { name: "clang", command: "clang", for: "test", why: "compiles PID 1 with sanitizers" },
