@@ -63,6 +63,9 @@ const once = (asked: Asked) =>
     return Effect.sync(() => request.destroy())
   })
 
+/** QEMU has room for one connection that it has not accepted, and the kernel loses others that come at once for a long time. */
+const insisting = (asked: Asked) => Effect.eventually(once(asked).pipe(Effect.timeout(POLL_MS * 20)))
+
 /** Asked until there is an answer; tries that hang are given up then. */
 const polled = (asked: Asked) =>
   Effect.callback<void>((resume) => {
@@ -117,7 +120,7 @@ const bareTime = (
           ...machines.map(({ app }, index) => {
             const asked = { port: ports[index] ?? 0, app }
             // one looks when it is there; then it is there for the others
-            return Effect.andThen(polled(asked), all(repeat(callers - 1, once(asked))))
+            return Effect.andThen(polled(asked), all(repeat(callers - 1, insisting(asked))))
           })
         ])
       })

@@ -12,6 +12,11 @@
  * directory only has to exist. It becomes the user and group ID, without a single capability. In any case it can gain no
  * privilege from what it executes.
  *
+ *     jail --widen PID
+ *
+ * Makes room for connections that wait to be accepted at every TCP socket that the process listens at: QEMU's user network has
+ * room for one, and the kernel loses the rest for seconds.
+ *
  * Every failure ends it with status 125 and one line on stderr, before the program has started.
  */
 #include <errno.h>
@@ -48,6 +53,9 @@ struct capability_sets {
 #define CAPABILITY_VERSION 0x20080522
 
 #define FIRST_FD 3
+/* A VMM opens its forwarded ports at its start, so their numbers are small. */
+#define MAX_LISTENERS 128
+#define BACKLOG 1024
 /* What a VMM has of threads at most, with room: its processors', its own, and those that wait for its disks. */
 #define MAX_THREADS 512
 
@@ -258,13 +266,37 @@ static void leave_namespaces(const char *root, int without_network)
 		fail("devices cannot be made");
 }
 
+static int widen(const char *process)
+{
+	int pidfd = (int)syscall(SYS_pidfd_open, atoi(process), 0);
+
+	if (pidfd < 0)
+		fail("process %s cannot be looked at", process);
+	for (int number = 0; number < MAX_LISTENERS; number++) {
+		int fd = (int)syscall(SYS_pidfd_getfd, pidfd, number, 0), listens = 0, domain = 0;
+		socklen_t size = sizeof listens, domain_size = sizeof domain;
+		if (fd < 0 && errno == EBADF)
+			continue;
+		if (fd < 0)
+			fail("the sockets of process %s cannot be had", process);
+		if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens &&
+		    getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_size) == 0 && domain == AF_INET &&
+		    listen(fd, BACKLOG) < 0)
+			fail("a socket of process %s cannot be widened", process);
+		close(fd);
+	}
+	return 0;
+}
+
 int main(int count, char **arguments)
 {
+	if (count == 3 && strcmp(arguments[1], "--widen") == 0)
+		return widen(arguments[2]);
+
 	const char *root = NULL;
 	const char *user_text = NULL;
 	int without_network = 0;
 	char **argument;
-	(void)count;
 
 	/* Listening sockets and taps first: they are of the host's root and network. */
 	for (argument = arguments + 1; *argument != NULL && strcmp(*argument, "--") != 0; argument++) {

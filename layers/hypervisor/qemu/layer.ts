@@ -162,6 +162,15 @@ export const layerQemu = (
       const end = (process: ProcessIdentity) =>
         killAndWait(process, KILL_LIMIT_MS).pipe(Effect.mapError(({ reason }) => ({ message: reason })))
 
+      /**
+       * QEMU's user network has room for one connection that it has not accepted yet: callers who come at once would wait for
+       * seconds. It is no reason to end a machine where that cannot be changed: a daemon that is not root may not be let.
+       */
+      const widen = (spec: MachineSpec, process: ProcessIdentity) =>
+        spec.link.kind === "user" && spec.link.ports.length > 0
+          ? Effect.ignore(run(image.jail, ["--widen", String(process.pid)]))
+          : Effect.void
+
       /** What this daemon holds of the machines that it has shown. */
       const attachments = new WeakMap<Machine, Attachment>()
       const shown = (attachment: Attachment) => {
@@ -232,6 +241,7 @@ export const layerQemu = (
                   .pipe(Effect.mapError(({ message }) => startFailed(message)))
               ),
               Effect.tap(go),
+              Effect.tap(({ process }) => widen(spec, process)),
               Effect.catchIf(isQmpError, (error) => Effect.fail(startFailed(error.message))),
               Effect.onError(() => undo(child))
             )
