@@ -4,6 +4,7 @@ import type { HostSecrets } from "../src/config/host-env.ts"
 import { DEFAULT_KEEP_MIB_PER_APP, type HostConfig } from "../src/config/schema.ts"
 import { layerControlSocket } from "./control/socket.ts"
 import { layerWatchedDocument } from "./document/watch.ts"
+import { layerBundleProgram } from "./export/program.ts"
 import { layerVirtioSerialGuest } from "./guest/virtio-serial/layer.ts"
 import { layerVerifiedGuestImage } from "./guest-image/verified.ts"
 import { layerHttpProber } from "./health/http.ts"
@@ -87,6 +88,7 @@ export const layerLive = (config: HostConfig, secrets: HostSecrets) => {
     layerVolumes(config),
     layerSquashfsImages({ stateDir }).pipe(Layer.provideMerge(store)),
     layerExports(config, secrets, process.env),
+    layerBundleProgram,
     layerFileLogs({ stateDir, keepBytes: keepMib * 2 ** 20 }),
     layerFileReporter({ stateDir }),
     metrics === undefined

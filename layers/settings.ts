@@ -29,6 +29,7 @@ const settingsOf = (config: HostConfig, reservedMib: number, zerofs: string): Ho
   maxConcurrentVmStarts: config.max_concurrent_vm_starts,
   reservedMemoryMib: reservedMib,
   ...asked(config),
+  hasExportStore: config.exports !== undefined,
   storagePrefix: config.volumes.storage_prefix,
   snapshotDir: config.paths.snapshot_dir,
   guestHelloTimeoutMs: GUEST_HELLO_TIMEOUT_MS,

@@ -12,6 +12,8 @@ import { layerFileReporter } from "../../layers/reporter/file.ts"
 import { layerSqliteState } from "../../layers/state/sqlite.ts"
 import { layerAppLogsMemory, makeAppLogsWorld } from "../../layers/testing/AppLogs.ts"
 import { layerArtifactStoreMemory, makeArtifactWorld } from "../../layers/testing/ArtifactStore.ts"
+import { layerBundleWriterMemory, makeBundleWorld } from "../../layers/testing/BundleWriter.ts"
+import { layerExportStoreMemory, makeExportWorld } from "../../layers/testing/ExportStore.ts"
 import { makeFakeHost } from "../../layers/testing/FakeHost.ts"
 import { layerGuest } from "../../layers/testing/Guest.ts"
 import { layerHealthProber } from "../../layers/testing/HealthProber.ts"
@@ -100,6 +102,8 @@ const services = Layer.unwrap(
       layerVolumeBackendMemory(makeVolumeWorld()),
       layerLayerImagesMemory(makeLayerImagesWorld()),
       layerArtifactStoreMemory(makeArtifactWorld()),
+      layerExportStoreMemory(makeExportWorld()),
+      layerBundleWriterMemory(makeBundleWorld()),
       layerAppLogsMemory(makeAppLogsWorld()),
       layerProxyMemory(proxy),
       layerHostInfoMemory(makeHostInfoWorld({ memoryMib: 4 * 2 ** 20 })),
@@ -121,6 +125,7 @@ const services = Layer.unwrap(
             servesHttp: true,
             rawPortsPerGuest: 7,
             snapshotDir: "/memory/snapshots",
+            hasExportStore: true,
             storagePrefix: "volumes",
             guestHelloTimeoutMs: 60_000,
             versions: { agent: "bench", zerofs: "none", firecracker: "none" }

@@ -50,7 +50,10 @@ export const storageOperations = [
   "layer_fetch",
   "volume_provision",
   "volume_attach",
-  "volume_teardown"
+  "volume_teardown",
+  "checkpoint_create",
+  "checkpoint_delete",
+  "export_write"
 ] as const
 export type StorageOperation = (typeof storageOperations)[number]
 export const operationOutcomes = ["ok", "failed"] as const
@@ -267,7 +270,7 @@ export const makeHostMetrics = Effect.map(Clock.currentTimeMillis, (startedAt) =
     startRefused: (reason: StartRefusal) =>
       Effect.sync(() => counts.startRefusals.add(labelText({ reason }))),
 
-    /** Measures an operation on volumes. */
+    /** Measures an operation on volumes, checkpoints or exports. */
     storage: <A, E, R>(
       operation: Exclude<StorageOperation, "layer_fetch">,
       effect: Effect.Effect<A, E, R>

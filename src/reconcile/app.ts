@@ -26,6 +26,7 @@ import { makeRouting } from "./routing.ts"
 import { appStatus, askOf, isConverged, memoryRetrySeconds } from "./status.ts"
 import { runStep } from "./steps.ts"
 import { release } from "./stop.ts"
+import { volumeUse } from "./volume-users.ts"
 
 export interface AppOptions {
   readonly host: HostContext
@@ -62,6 +63,7 @@ const initialModel = (options: AppOptions): AppModel => ({
   guestFailure: undefined,
   step: undefined,
   progress: undefined,
+  rises: 0,
   slotFailure: undefined,
   wakers: new Set(),
   sleepDue: undefined,
@@ -107,6 +109,7 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
   const begin = Effect.fnUntraced(function* (step: Step) {
     model.step = step
     model.progress = undefined
+    if (step.kind === "start" || step.kind === "wake") model.rises++
     yield* publish
     yield* FiberHandle.run(
       running,
@@ -164,6 +167,7 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
       Effect.orDie
     )
   }
+  yield* host.volumeUsers.register(model.appId, (volumeId) => volumeUse(model, volumeId))
   yield* publish
   yield* options.looked
 

@@ -22,6 +22,7 @@ import { type HostLimits, limitsOf } from "./refusal.ts"
 import { HostSettings } from "./settings.ts"
 import { nextSlot } from "./slots.ts"
 import { type AppStatus, sameStatus } from "./status.ts"
+import { VolumeUsers } from "./volume-users.ts"
 
 /** Every service that the reconciler asks, taken once. */
 const services = Effect.all({
@@ -72,6 +73,8 @@ export interface HostContext extends HostServices {
   readonly volumeOwners: Map<VolumeId, AppId>
   /** What keeps volumes from being read and written now; changed by the host alone, which then has every app look again. */
   volumeTrouble: string | undefined
+  /** Who may write to each volume now. */
+  readonly volumeUsers: VolumeUsers
   readonly publish: (status: AppStatus) => Effect.Effect<void>
   readonly withdraw: (appId: AppId) => Effect.Effect<void>
   readonly statuses: ReadonlyMap<AppId, AppStatus>
@@ -143,6 +146,7 @@ export const makeHostContext = Effect.fnUntraced(function* (onChange: Effect.Eff
     claimSlot,
     releaseSlot,
     hostnameOwners: new Map(),
+    volumeUsers: new VolumeUsers(),
     volumeTrouble: undefined,
     volumeOwners: new Map((yield* all.state.volumes).map(({ volumeId, appId }) => [volumeId, appId])),
     publish: (status) =>

@@ -11,13 +11,16 @@ import type { AppRecord, VolumeRecord } from "../services/HostState.ts"
 import { MetricsPage } from "../services/MetricsPage.ts"
 import { runActivity } from "./activity.ts"
 import { runApp } from "./app.ts"
+import { askedCheckpoints, makeCheckpoints } from "./checkpoints.ts"
 import { byApp, claimsOf, hostnameOwners, unnamed } from "./desired-apps.ts"
 import { type DocumentInForce, documentFromNotes, watchDocument } from "./document-watch.ts"
+import { askedExports, makeExports } from "./exports.ts"
 import { type HostContext, makeHostContext } from "./host-context.ts"
 import { runMeasuring } from "./measuring.ts"
 import { loadMeters, runMetering } from "./metering.ts"
 import { metricsPage } from "./metrics-page.ts"
 import type { AppMessage, DesiredApp } from "./model.ts"
+import { makeOwnCheckpoints } from "./own-checkpoints.ts"
 import { runReporter } from "./reporting.ts"
 
 interface Notes {
@@ -153,6 +156,24 @@ const makeApps = Effect.fnUntraced(function* (host: HostContext) {
   }
 })
 
+/** Checkpoints and exports of volumes. */
+const makeCuts = Effect.fnUntraced(function* (host: HostContext, onChange: Effect.Effect<void>) {
+  const backend = host.volumes.checkpoints
+  const own = backend === undefined ? undefined : yield* makeOwnCheckpoints(backend, host.metrics)
+  if (own !== undefined) yield* Effect.forkScoped(own.sweep)
+  const checkpoints = yield* makeCheckpoints(host, onChange)
+  const exports = yield* makeExports(host, own, onChange)
+  return {
+    statuses: { checkpoints: checkpoints.statuses, exports: exports.statuses },
+    tell: Effect.fnUntraced(function* (document: HostDesiredState | undefined) {
+      // Without a document nobody asks for anything, and nothing is forgotten.
+      if (document === undefined) return
+      yield* checkpoints.tell(askedCheckpoints(document))
+      yield* exports.tell(askedExports(document))
+    })
+  }
+})
+
 /** Runs the host until it is interrupted; fails when the host cannot go on. Its microVMs outlive it. */
 export const runHost = Effect.gen(function* () {
   const changes = yield* Queue.sliding<void>(1)
@@ -199,6 +220,9 @@ export const runHost = Effect.gen(function* () {
     { discard: true }
   )
 
+  const cuts = yield* makeCuts(host, changed)
+  yield* cuts.tell(inForce?.document)
+
   const onAccepted = Effect.fnUntraced(function* (accepted: DocumentInForce) {
     const touched = difference(inForce?.document, accepted.document).appIds
     inForce = accepted
@@ -213,6 +237,7 @@ export const runHost = Effect.gen(function* () {
     yield* Effect.forEach(touched, (appId) => apps.tell(appId, wanted.get(appId) ?? unnamed), {
       discard: true
     })
+    yield* cuts.tell(accepted.document)
     yield* changed
   })
   const onVerdict = (reason: string | undefined) =>
@@ -226,7 +251,7 @@ export const runHost = Effect.gen(function* () {
   if (address !== undefined) yield* Effect.logInfo(`serves hostnames on ${address.host}:${address.port}`)
   yield* Effect.addFinalizer(() => Effect.logInfo("ends; its microVMs run on, and nobody is routed to them"))
 
-  const told = { host, allLooked, document: () => ({ inForce, refusal }) }
+  const told = { host, ...cuts.statuses, allLooked, document: () => ({ inForce, refusal }) }
   yield* (yield* HostControl).offer({ sleep: apps.sleep })
   const page = yield* MetricsPage
   yield* page.offer(metricsPage(told))

@@ -82,6 +82,8 @@ export interface AppModel {
   guestFailure: string | undefined
   step: Step | undefined
   progress: StartProgress | undefined
+  /** How often a step has begun that may bring the app up. */
+  rises: number
   /** The last attempt at a slot found none; the next is due at `retryAt`. */
   slotFailure: { readonly reason: string; readonly retryAt: number } | undefined
   /** Who waits for the app to be up. */

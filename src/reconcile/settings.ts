@@ -14,6 +14,8 @@ export class HostSettings extends Context.Service<
     readonly servesHttp: boolean
     /** `proxy.raw.max_ports_per_guest`; 0 on a host without `[proxy.raw]`. */
     readonly rawPortsPerGuest: number
+    /** Whether the host has `[exports]`. */
+    readonly hasExportStore: boolean
     /** `volumes.storage_prefix`, echoed in the report. */
     readonly storagePrefix: string
     /** `paths.snapshot_dir`: where apps that sleep lie, a directory each. */

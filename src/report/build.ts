@@ -1,8 +1,10 @@
 /** From the states of everything on the host to `reported.json`. Pure. */
 
 import { httpPortOfSlot } from "../config/ports.ts"
-import type { AppId, DesiredCheckpoint, DesiredExport, HostDesiredState, HostId } from "../document/schema.ts"
+import type { AppId, CheckpointId, ExportId, HostDesiredState, HostId } from "../document/schema.ts"
 import { slotAddresses } from "../network/addresses.ts"
+import type { CheckpointStatus } from "../reconcile/checkpoints.ts"
+import type { ExportStatus } from "../reconcile/exports.ts"
 import type { AppMeasurements, Compute, VolumeUsage } from "../reconcile/measurements.ts"
 import type { AppStatus, InstanceStatus, VolumeStatus } from "../reconcile/status.ts"
 import {
@@ -31,6 +33,8 @@ export interface HostStatus {
   readonly versions: HostReport["versions"]
   readonly storagePrefix: string
   readonly apps: ReadonlyMap<AppId, AppStatus>
+  readonly checkpoints: ReadonlyMap<CheckpointId, CheckpointStatus>
+  readonly exports: ReadonlyMap<ExportId, ExportStatus>
   /** What is known of what an app uses; undefined for one that the document does not name. */
   readonly measured: (appId: AppId) => AppMeasurements | undefined
 }
@@ -113,22 +117,32 @@ const volumeReport = (
   ...known("message", status.message === undefined ? undefined : clip(status.message))
 })
 
-/** On volumes that are files on this disk nothing can be cut: it is said at once, and nothing is frozen to find out. */
-const cannotBeCut =
-  "volumes.backend is local-file, which cuts no checkpoints: they need the object store of zerofs"
-
-const checkpointReport = ({ checkpointId, volumeId }: DesiredCheckpoint): CheckpointReport => ({
-  checkpointId,
-  volumeId,
-  state: "failed",
-  message: cannotBeCut
+const checkpointReport = (status: CheckpointStatus): CheckpointReport => ({
+  checkpointId: status.checkpointId,
+  volumeId: status.volumeId,
+  state: status.state,
+  ...known("reference", status.reference),
+  ...known("readyAt", status.readyAt === undefined ? undefined : time(status.readyAt)),
+  ...known("message", status.message === undefined ? undefined : clip(status.message))
 })
 
-const exportReport = ({ exportId }: DesiredExport): ExportReport => ({
-  exportId,
-  state: "failed",
-  message: cannotBeCut
+const exportReport = (status: ExportStatus): ExportReport => ({
+  exportId: status.exportId,
+  state: status.state,
+  ...known("sizeBytes", status.sizeBytes),
+  ...known("readyAt", status.readyAt === undefined ? undefined : time(status.readyAt)),
+  ...known("message", status.message === undefined ? undefined : clip(status.message))
 })
+
+/** What is known of what the document names, in its order. */
+const inOrder = <A, Status>(
+  named: ReadonlyArray<A> | undefined,
+  statusOf: (one: A) => Status | undefined
+): ReadonlyArray<Status> =>
+  (named ?? []).flatMap((one) => {
+    const status = statusOf(one)
+    return status === undefined ? [] : [status]
+  })
 
 /** What the report says of one app, but for its meters. */
 export interface AppReport {
@@ -156,8 +170,6 @@ export const hostReport = (host: HostStatus): Omit<HostReport, "volumes" | "inst
   const document = host.inForce?.document
   let vcpus = 0
   for (const { instance } of host.apps.values()) vcpus += instance?.vcpuCount ?? 0
-  const present = <A extends { readonly desiredState: string }>(items: ReadonlyArray<A> | undefined) =>
-    (items ?? []).filter(({ desiredState }) => desiredState === "present")
   return {
     hostId: document?.hostId ?? unnamedHost,
     reportedAt: time(host.now),
@@ -169,8 +181,10 @@ export const hostReport = (host: HostStatus): Omit<HostReport, "volumes" | "inst
       cacheBytes: Math.min(host.disk.totalBytes, host.disk.availableBytes)
     },
     versions: host.versions,
-    checkpoints: present(document?.checkpoints).map(checkpointReport),
-    exports: present(document?.exports).map(exportReport),
+    checkpoints: inOrder(document?.checkpoints, ({ checkpointId }) => host.checkpoints.get(checkpointId)).map(
+      checkpointReport
+    ),
+    exports: inOrder(document?.exports, ({ exportId }) => host.exports.get(exportId)).map(exportReport),
     ...known("acceptedDigest", host.inForce?.digest),
     ...known("acceptedRevision", document?.revision),
     message: host.refusal === undefined ? null : clip(host.refusal)

@@ -13,7 +13,7 @@ const exportStates = ExportReport.fields.state.literals
 export const storageFamilies: ReadonlyArray<Family<MetricsView>> = [
   histogram(
     "nibrunner_storage_operation_seconds",
-    "How long operations on layers and volumes took. One that was given up is not counted.",
+    "How long operations on layers, volumes, checkpoints and exports took. One that was given up is not counted.",
     { operation: storageOperations, outcome: operationOutcomes },
     bounds.storage,
     ({ counts }) => counts.storage
@@ -72,6 +72,15 @@ export const storageFamilies: ReadonlyArray<Family<MetricsView>> = [
     ({ host: { exports } }, put) => {
       for (const { exportId, state } of exports)
         oneHot(put, labelText({ export: exportId }), exportStates, state)
+    }
+  ),
+  gauge(
+    "nibrunner_export_size_bytes",
+    "The size of the bundle. Absent until it is written.",
+    { export: "its exportId" },
+    ({ host: { exports } }, put) => {
+      for (const { exportId, sizeBytes } of exports)
+        if (sizeBytes !== undefined) put(labelText({ export: exportId }), sizeBytes)
     }
   )
 ]

@@ -215,7 +215,7 @@ describe("the metrics page", () => {
           "deleted",
           "failed"
         ]),
-        "failed"
+        "ready"
       )
       yield* host.stop()
     })

@@ -4,6 +4,7 @@ import { Effect } from "effect"
 import { TestClock } from "effect/testing"
 import { putReading, readAgain, removeDocument } from "../../../layers/testing/DocumentSource.ts"
 import { HostStateError } from "../../../src/services/HostState.ts"
+import { NO_CHECKPOINTS } from "../../../src/services/VolumeBackend.ts"
 import { rawDocument, rawInstance, rawVolume, running } from "./documents.ts"
 import { makeHost } from "./harness.ts"
 
@@ -324,9 +325,9 @@ describe("apps that come and go", () => {
 })
 
 describe("on volumes that are files on this disk", () => {
-  it.effect("checkpoints and exports fail with one sentence, and the app goes on", () =>
+  it.effect("checkpoints and exports fail with one sentence, nothing is frozen, and the app goes on", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
+      const host = yield* makeHost({ volumesAreFiles: true })
       yield* host.start()
       yield* host.put({
         ...running("app-1"),
@@ -336,8 +337,14 @@ describe("on volumes that are files on this disk", () => {
         ]
       })
       yield* host.untilState("app-1", "running")
+      yield* TestClock.adjust("1 minute")
       assert.strictEqual(host.report()?.checkpoints[0]?.state, "failed")
-      assert.match(host.report()?.exports[0]?.message ?? "", /local-file/)
+      assert.strictEqual(host.report()?.checkpoints[0]?.message, NO_CHECKPOINTS)
+      assert.strictEqual(host.report()?.exports[0]?.state, "failed")
+      assert.strictEqual(host.report()?.exports[0]?.message, NO_CHECKPOINTS)
+      assert.strictEqual(host.machine.callsOf("freeze-volume").length, 0)
+      assert.strictEqual(host.exported.objects.size, 0)
+      assert.strictEqual(host.instanceOf("app-1")?.state, "running")
       yield* host.stop()
     })
   )

@@ -4,11 +4,13 @@ import { Effect, Exit, type Fiber, Layer, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import { layerAppLogsMemory, makeAppLogsWorld } from "../../../layers/testing/AppLogs.ts"
 import { layerArtifactStoreMemory, makeArtifactWorld } from "../../../layers/testing/ArtifactStore.ts"
+import { layerBundleWriterMemory, makeBundleWorld } from "../../../layers/testing/BundleWriter.ts"
 import {
   layerDocumentSourceMemory,
   makeDocumentWorld,
   putDocument
 } from "../../../layers/testing/DocumentSource.ts"
+import { layerExportStoreMemory, makeExportWorld } from "../../../layers/testing/ExportStore.ts"
 import { makeFakeHost } from "../../../layers/testing/FakeHost.ts"
 import { layerGuest } from "../../../layers/testing/Guest.ts"
 import { layerHealthProber } from "../../../layers/testing/HealthProber.ts"
@@ -39,6 +41,8 @@ import { type AppRoute, Proxy, type ProxyTraffic, REQUEST_BOUNDS } from "../../.
 export interface HostOptions {
   readonly machine?: Partial<HostInfoWorld>
   readonly settings?: Partial<HostSettings["Service"]>
+  /** Volumes of which no checkpoints can be cut. */
+  readonly volumesAreFiles?: boolean
 }
 
 const settings: HostSettings["Service"] = {
@@ -47,6 +51,7 @@ const settings: HostSettings["Service"] = {
   reservedMemoryMib: 640,
   servesHttp: true,
   rawPortsPerGuest: 7,
+  hasExportStore: true,
   storagePrefix: "host-1",
   snapshotDir: "/memory/snapshots",
   guestHelloTimeoutMs: 30_000,
@@ -80,6 +85,8 @@ export const makeHost = Effect.fnUntraced(function* (options: HostOptions = {}) 
   const volumes = makeVolumeWorld()
   const images = makeLayerImagesWorld()
   const artifacts = makeArtifactWorld()
+  const exported = makeExportWorld()
+  const bundles = makeBundleWorld()
   const logs = makeAppLogsWorld()
   const reporter = makeReporterWorld()
   const proxyWorld = makeProxyWorld()
@@ -113,9 +120,11 @@ export const makeHost = Effect.fnUntraced(function* (options: HostOptions = {}) 
       layerHealthProber(machine),
       layerDocumentSourceMemory(source),
       layerHostStateMemory(state),
-      layerVolumeBackendMemory(volumes),
+      layerVolumeBackendMemory(volumes, { checkpoints: options.volumesAreFiles !== true }),
       layerLayerImagesMemory(images),
       layerArtifactStoreMemory(artifacts),
+      layerExportStoreMemory(exported),
+      layerBundleWriterMemory(bundles),
       layerAppLogsMemory(logs),
       layerReporterMemory(reporter),
       layerMetricsPageMemory(page),
@@ -170,6 +179,8 @@ export const makeHost = Effect.fnUntraced(function* (options: HostOptions = {}) 
     volumes,
     images,
     artifacts,
+    exported,
+    bundles,
     logs,
     reporter,
     routes,

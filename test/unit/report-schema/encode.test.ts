@@ -49,6 +49,8 @@ const hostOf = (apps: ReadonlyMap<AppId, AppStatus>, measurements: Measurements)
   versions: { agent: "0", guestImage: "0", zerofs: "none", firecracker: "none" },
   storagePrefix: "volumes",
   apps,
+  checkpoints: new Map(),
+  exports: new Map(),
   measured: (appId) => measurements.of(appId)
 })
 
