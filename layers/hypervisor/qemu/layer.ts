@@ -217,7 +217,12 @@ export const layerQemu = (
                 : attach({ ...recordOf(spec), process: child.process }, directory, child)
             ).pipe(
               Scope.provide(scope),
-              Effect.tap((attachment) => ready(attachment, child)),
+              Effect.tap((attachment) =>
+                Effect.all([ready(attachment, child), widen(spec, attachment.process)], {
+                  concurrency: "unbounded",
+                  discard: true
+                })
+              ),
               // A QEMU that dies at once hangs up first, and says why on stderr.
               Effect.catchIf(isQmpError, (error) =>
                 Effect.raceFirst(died, Effect.succeed(error.message).pipe(Effect.delay(LAST_WORDS_MS))).pipe(
@@ -235,13 +240,7 @@ export const layerQemu = (
                 Effect.flatMap(died, (reason) => Effect.fail(startFailed(reason)))
               )
             ).pipe(
-              Effect.tap(() =>
-                confinement
-                  .limitTime(spec.slot, spec.vcpuCount)
-                  .pipe(Effect.mapError(({ message }) => startFailed(message)))
-              ),
               Effect.tap(go),
-              Effect.tap(({ process }) => widen(spec, process)),
               Effect.catchIf(isQmpError, (error) => Effect.fail(startFailed(error.message))),
               Effect.onError(() => undo(child))
             )
@@ -249,7 +248,15 @@ export const layerQemu = (
         )
 
       const boot = (spec: MachineSpec): Effect.Effect<Machine, BootFailed, Scope.Scope> =>
-        start(spec, { ready: () => Effect.void, go: ({ qmp }) => letRun(qmp) }).pipe(
+        start<StartFailed>(spec, {
+          // what is interrupted leaves nothing: so all of it is before `go`
+          ready: ({ qmp }) =>
+            confinement.limitTime(spec.slot, spec.vcpuCount).pipe(
+              Effect.mapError(({ message }): StartFailed => ({ notStarted: message })),
+              Effect.andThen(letRun(qmp))
+            ),
+          go: () => Effect.void
+        }).pipe(
           Effect.map(shown),
           Effect.mapError(({ notStarted }) => new BootFailed({ appId: spec.appId, reason: notStarted }))
         )

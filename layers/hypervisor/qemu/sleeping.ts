@@ -155,7 +155,8 @@ export const makeSleeping = (
               if (stdin !== undefined) yield* load(qmp, stdin, state)
             }),
           go: ({ qmp, directory }) =>
-            noteRun(directory).pipe(
+            parts.limitTime(spec.slot, spec.vcpuCount).pipe(
+              Effect.andThen(noteRun(directory)),
               Effect.mapError(notRestored),
               Effect.andThen(
                 Effect.suspend(() => {
