@@ -5,7 +5,7 @@
  * the mailbox, so that a new document can supersede it; no second step begins before the first has ended and
  * unwound. So there is never a second boot, and nothing acts on what it checked a while ago.
  */
-import { Cause, Clock, Deferred, Effect, Exit, FiberHandle, Predicate, Queue, Result, Schedule } from "effect"
+import { Cause, Clock, Effect, Exit, FiberHandle, Predicate, Queue, Result, Schedule } from "effect"
 import type { AppId, VolumeId } from "../document/schema.ts"
 import type { InstanceState } from "../report/schema.ts"
 import type { GuestEvent } from "../services/Guest.ts"
@@ -15,14 +15,14 @@ import { adopt } from "./adopt.ts"
 import { type App, makeApp } from "./app-context.ts"
 import { earnedBack } from "./backoff.ts"
 import { failureReason, makeCounting } from "./counting.ts"
-import { type Health, unprobed, verdict } from "./health.ts"
+import { type Health, unprobed } from "./health.ts"
 import type { HostContext } from "./host-context.ts"
-import { sleepPolicy, sleepReason } from "./idle.ts"
 import { describeExit } from "./machine-exit.ts"
 import { type AppMessage, type AppModel, type DesiredApp, factsOf, type StepFailure } from "./model.ts"
 import { plan, type Step, stillWanted, type VolumeFacts } from "./plan.ts"
 import { refusal } from "./refusal.ts"
 import { makeRouting } from "./routing.ts"
+import { sleepDue, sleepEnded } from "./sleep-due.ts"
 import { appStatus, askOf, isConverged, memoryRetrySeconds } from "./status.ts"
 import { runStep } from "./steps.ts"
 import { release } from "./stop.ts"
@@ -213,42 +213,6 @@ const handle = (app: App, message: AppMessage): Effect.Effect<void> => {
 /** Whole seconds, at least one. @param at and now in ms since 1970 */
 const secondsUntil = (at: number, now: number): number => Math.max(1, Math.ceil((at - now) / 1000))
 
-/** Judged anew here, where nothing else of the app goes on: what was due may be so no more. */
-const sleepDue = Effect.fnUntraced(function* (
-  { model, host }: App,
-  { reason, answer }: Extract<AppMessage, { kind: "sleep-due" }>
-) {
-  const now = yield* Clock.currentTimeMillis
-  const { instance } = model.desired
-  const activity = host.activity.of(model.appId)
-  const still =
-    activity !== undefined &&
-    instance !== undefined &&
-    (reason === "forced" || sleepReason(sleepPolicy(instance), activity, now) === reason)
-  const obstacle =
-    instance?.desiredState !== "on-request"
-      ? `${model.appId} is not on-request: nothing would wake it`
-      : model.attachment === undefined
-        ? `${model.appId} is not up`
-        : model.step !== undefined || model.sleepDue !== undefined
-          ? `${model.appId} is busy: ${model.step?.kind ?? "sleep"}`
-          : verdict(
-                model.health,
-                model.attachment.instance.config.healthCheck,
-                now - (model.record?.startedAt ?? now)
-              ) !== "running"
-            ? `${model.appId} is not healthy`
-            : still
-              ? undefined
-              : `${model.appId} is not due to sleep any more`
-  if (obstacle === undefined) {
-    model.sleepDue = { reason, answer }
-    return
-  }
-  if (activity !== undefined && answer === undefined) activity.asked = false
-  if (answer !== undefined) yield* Deferred.succeed(answer, obstacle)
-})
-
 /** Notes that cannot be written are no reason to leave an app alone: the next change writes them again. */
 const noted = <E extends { readonly message: string }>(write: Effect.Effect<void, E>): Effect.Effect<void> =>
   Effect.catch(write, (error) => Effect.logError(error.message))
@@ -273,7 +237,7 @@ const stepEnded = Effect.fnUntraced(function* (app: App, step: Step, failure: St
   model.step = undefined
   model.progress = undefined
   if (step.kind === "claim-slot") model.slotFailure = undefined
-  if (step.kind === "sleep") return yield* sleepEnded(app, step, failure)
+  if (step.kind === "sleep") return yield* sleepEnded(app, step, failure, exited)
   if (step.kind === "fetch-layers")
     model.replacement = { deploymentId: step.instance.deploymentId, failure: undefined }
   if (step.kind === "wake") model.wakeFailure = failure?.reason
@@ -327,34 +291,6 @@ const stepEnded = Effect.fnUntraced(function* (app: App, step: Step, failure: St
       // The planner asks for the same step again; without a pause it would do so for ever.
       return yield* Effect.sleep(1_000)
   }
-})
-
-/** The app sleeps, or is up with a reason. */
-const sleepEnded = Effect.fnUntraced(function* (
-  app: App,
-  step: Extract<Step, { kind: "sleep" }>,
-  failure: StepFailure | undefined
-) {
-  const { model, host } = app
-  const answer = model.sleepDue?.answer
-  model.sleepDue = undefined
-  if (answer !== undefined) yield* Deferred.succeed(answer, failure?.reason)
-  const { attachment } = model
-  const activity = host.activity.of(model.appId)
-  if (activity !== undefined) activity.asked = false
-  const reason = step.reason
-  if (failure === undefined || attachment === undefined) {
-    model.sleepFailure = undefined
-    return yield* host.metrics.slept(model.appId, "slept", reason)
-  }
-  yield* host.metrics.slept(model.appId, failure.tag === "NotQuiet" ? "refused" : "failed", reason)
-  // Its VMM ended on the way, which nobody has looked at yet.
-  if (Deferred.isDoneUnsafe(attachment.machine.exit))
-    return yield* exited(app, yield* Deferred.await(attachment.machine.exit))
-  if (failure.tag === "NotQuiet") return yield* Effect.logDebug(failure.reason)
-  const retryAt = host.activity.failed(model.appId, yield* Clock.currentTimeMillis)
-  model.sleepFailure = failure.reason
-  yield* Effect.logWarning(`${failure.reason}; tried again at ${new Date(retryAt).toISOString()}`)
 })
 
 const exited = Effect.fnUntraced(function* (app: App, exit: MachineExit) {
