@@ -27,6 +27,7 @@ import { appStatus, askOf, isConverged, memoryRetrySeconds } from "./status.ts"
 import { runStep } from "./steps.ts"
 import { release } from "./stop.ts"
 import { volumeUse } from "./volume-users.ts"
+import { NoRoom } from "./wake.ts"
 
 export interface AppOptions {
   readonly host: HostContext
@@ -178,11 +179,17 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
     if (message.kind === "desired") routing.renew()
     yield* handle(app, message)
     if (message.kind === "step-ended" && message.step.kind === "wake" && message.failure !== undefined)
-      yield* routing.refuse(memoryRetrySeconds)
+      yield* routing.refuse(memoryRetrySeconds, notWoken(message.failure))
   }
   yield* routing.refuse()
   yield* host.withdraw(model.appId)
 }, Effect.scoped)
+
+/** For callers: how much memory is missing is theirs to know, other reasons are the operator's. */
+const notWoken = ({ shortMib }: StepFailure): string =>
+  shortMib === undefined
+    ? "This app could not be woken now."
+    : `This app sleeps, and the host is ${shortMib} MiB short of the memory to wake it.`
 
 /** Notes what one message says. */
 const handle = (app: App, message: AppMessage): Effect.Effect<void> => {
@@ -226,7 +233,8 @@ const stepFailure = (
   return {
     kind: failureReason(step, error),
     reason: error instanceof Error ? error.message : String(error),
-    tag: Predicate.hasProperty(error, "_tag") ? String(error._tag) : undefined
+    tag: Predicate.hasProperty(error, "_tag") ? String(error._tag) : undefined,
+    shortMib: error instanceof NoRoom ? error.missingMib : undefined
   }
 }
 

@@ -54,6 +54,8 @@ export interface StepFailure {
   readonly reason: string
   /** Which error it was. */
   readonly tag: string | undefined
+  /** How many MiB of memory the host was short of, when that was the reason. */
+  readonly shortMib: number | undefined
 }
 
 /** How far a start, a wake or a sleep has come: for the report and the route. */

@@ -166,10 +166,10 @@ export const makeRouting = (
         )
       }),
     /** Tells those who wait that the app does not come up now. What comes later may ask again. */
-    refuse: (retryAfter?: number): Effect.Effect<void> =>
+    refuse: (retryAfter?: number, reason = "This app could not be woken now."): Effect.Effect<void> =>
       refuseOrForward({
         kind: "unavailable",
-        reason: "This app could not be woken now.",
+        reason,
         ...(retryAfter === undefined ? {} : { retryAfter })
       }),
     /** The next `apply` puts the route in force whatever it was. */

@@ -274,7 +274,7 @@ describe("an app that is on-request", () => {
       assert.deepStrictEqual(answer, {
         kind: "proxy",
         status: 503,
-        reason: "This app could not be woken now.",
+        reason: "This app sleeps, and the host is 212 MiB short of the memory to wake it.",
         retryAfter: 5
       })
       yield* host.until(
