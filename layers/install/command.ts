@@ -7,12 +7,14 @@ export interface Ended {
   /** Undefined: it was stopped, because it took too long. */
   readonly code: number | undefined
   readonly stdout: string
-  /** The last line that it said. */
+  /** The first line that it said, and the last. */
+  readonly firstWord: string
   readonly lastWord: string
 }
 
 /** The most that is kept of what a program says. Characters. */
 const KEPT = 65_536
+const SILENT = "it said nothing"
 
 const text = <E>(stream: Stream.Stream<Uint8Array, E>) =>
   stream.pipe(
@@ -23,12 +25,13 @@ const text = <E>(stream: Stream.Stream<Uint8Array, E>) =>
     )
   )
 
-const lastLine = (said: string): string =>
-  said
+const wordsOf = (said: string) => {
+  const lines = said
     .split(/[\r\n]+/u)
-    .map((line) => line.trim())
-    .findLast((line) => line !== "")
-    ?.slice(0, 300) ?? "it said nothing"
+    .map((line) => line.trim().slice(0, 300))
+    .filter((line) => line !== "")
+  return { firstWord: lines[0] ?? SILENT, lastWord: lines.at(-1) ?? SILENT }
+}
 
 /**
  * Runs a program to its end. It gets nothing of the environment but PATH. Fails with a clause only where it cannot be run.
@@ -53,7 +56,7 @@ export const runProgram = (
       concurrency: "unbounded"
     })
     const code: number = yield* child.exitCode
-    return { code, stdout, lastWord: lastLine(stderr === "" ? stdout : stderr) }
+    return { code, stdout, ...wordsOf(stderr === "" ? stdout : stderr) }
   }).pipe(
     Effect.scoped,
     Effect.catchTag("PlatformError", (error) =>
@@ -66,11 +69,9 @@ export const runProgram = (
     ),
     Effect.timeoutOrElse({
       duration: limitSeconds * 1000,
-      orElse: () =>
-        Effect.succeed<Ended>({
-          code: undefined,
-          stdout: "",
-          lastWord: `it did not end within ${limitSeconds} s`
-        })
+      orElse: () => {
+        const word = `it did not end within ${limitSeconds} s`
+        return Effect.succeed<Ended>({ code: undefined, stdout: "", firstWord: word, lastWord: word })
+      }
     })
   )

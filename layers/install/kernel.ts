@@ -12,8 +12,14 @@ import { type Changes, note } from "./say.ts"
 /** Loading may take long on a machine that is busy. */
 const LOAD_LIMIT_SECONDS = 60
 
+/** What shows that a module is there. The kernel may have it built in, and then it has no directory of its own. */
+const SHOWN_BY: Readonly<Record<string, string>> = {
+  nf_conntrack: "/proc/sys/net/netfilter/nf_conntrack_max",
+  tun: "/dev/net/tun"
+}
+
 const isLoaded = (place: Place, module: string) => {
-  const path = placed(place, `/sys/module/${module}`)
+  const path = placed(place, SHOWN_BY[module] ?? `/sys/module/${module}`)
   return Effect.map(ifPresent(onFile(path, () => fs.stat(path))), (found) => found !== undefined)
 }
 
@@ -21,7 +27,7 @@ const load = Effect.fnUntraced(function* (place: Place, module: string, changes:
   if (yield* isLoaded(place, module)) return
   const failed = yield* runProgram("modprobe", [module], LOAD_LIMIT_SECONDS).pipe(
     Effect.map(({ code, lastWord }) => (code === 0 ? undefined : lastWord)),
-    Effect.catch(({ reason }) => Effect.succeed(reason))
+    Effect.catch(({ reason }) => Effect.succeed(`${reason} (Debian package kmod)`))
   )
   yield* failed === undefined
     ? changes.made(`loaded the kernel's module ${module}`)

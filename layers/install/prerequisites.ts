@@ -27,9 +27,6 @@ export const missingPrerequisites = (place: Place, config: HostConfig): Readonly
     .map(({ program, remedy, why }) => `${program} is missing: ${why}; ${remedy}`),
   ...(config.hypervisor?.backend === "firecracker"
     ? ["hypervisor.backend is firecracker, which this version does not support: use qemu"]
-    : []),
-  ...(place.live && config.hypervisor?.network === "tap" && !existsSync(placed(place, "/dev/net/tun"))
-    ? ["/dev/net/tun is missing: the taps of guests are made with it; load the kernel's module tun"]
     : [])
 ]
 

@@ -16,7 +16,7 @@ const systemctl = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) {
   const reason =
     ended.code === undefined
       ? `systemctl ${args.join(" ")} did not end within ${LIMIT_SECONDS} s; its job is still queued`
-      : `systemctl ${args.join(" ")}: ${ended.lastWord}`
+      : `systemctl ${args.join(" ")}: ${ended.firstWord}`
   return yield* Effect.fail<Refused>({ reason })
 })
 

@@ -46,6 +46,12 @@ if [ -e '${state}'/"$1.absent" ]; then
   exit 1
 fi
 mkdir -p '${root}'/sys/module/"$1"/parameters
+if [ "$1" = tun ]; then mkdir -p '${root}'/dev/net; touch '${root}'/dev/net/tun; fi
+if [ "$1" = nf_conntrack ]; then
+  mkdir -p '${root}'/proc/sys/net/netfilter
+  echo 65536 > '${root}'/proc/sys/net/netfilter/nf_conntrack_max
+  echo 524288 > '${root}'/proc/sys/net/netfilter/nf_conntrack_buckets
+fi
 if [ "$1" = nbd ]; then sed -n 's/.*nbds_max=//p' '${root}'/etc/modprobe.d/nibrunner-nbd.conf > '${root}'/sys/module/nbd/parameters/nbds_max; fi
 `
 
@@ -82,11 +88,8 @@ export const makeMachine = Effect.fnUntraced(function* (keys: DottedKeys) {
   host.write("/opt/zerofs", "#!/bin/sh\necho zerofs 1.2.3\n", 0o755)
   host.write("/opt/nibrunner/bin/nibrunnerd", "#!/bin/sh\n", 0o755)
   host.write("/dev/kvm", "")
-  host.write("/dev/net/tun", "")
   host.write("/etc/passwd", "root:x:0:0:root:/root:/bin/bash\n")
   host.write("/proc/sys/net/ipv4/ip_forward", "0\n")
-  host.write("/proc/sys/net/netfilter/nf_conntrack_max", "65536\n")
-  host.write("/proc/sys/net/netfilter/nf_conntrack_buckets", "524288\n")
   writeImage(host.at("/var/lib/nibrunner/guest"))
   host.write(CONFIG_FILE, tomlOf(keys))
   let config = configOf(keys)
