@@ -14,14 +14,14 @@ import type { MachineExit } from "../services/Hypervisor.ts"
 import { adopt } from "./adopt.ts"
 import { type App, makeApp } from "./app-context.ts"
 import { earnedBack } from "./backoff.ts"
-import { failureReason, makeCounting } from "./counting.ts"
+import { Counting, failureReason } from "./counting.ts"
 import { type Health, unprobed } from "./health.ts"
 import type { HostContext } from "./host-context.ts"
 import { describeExit } from "./machine-exit.ts"
 import { type AppMessage, type AppModel, type DesiredApp, factsOf, type StepFailure } from "./model.ts"
 import { plan, type Step, stillWanted, type VolumeFacts } from "./plan.ts"
 import { refusal } from "./refusal.ts"
-import { makeRouting } from "./routing.ts"
+import { Routing } from "./routing.ts"
 import { sleepDue, sleepEnded } from "./sleep-due.ts"
 import { appStatus, askOf, isConverged, memoryRetrySeconds } from "./status.ts"
 import { runStep } from "./steps.ts"
@@ -80,8 +80,8 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
   const model = initialModel(options)
   const scope = yield* Effect.scope
   const post = (message: AppMessage) => Effect.asVoid(Queue.offer(mailbox, message))
-  const routing = makeRouting(host, model, post)
-  const counting = makeCounting(host.metrics, model)
+  const routing = new Routing(host, model, post)
+  const counting = new Counting(host.metrics, model)
   const publish = Effect.gen(function* () {
     const at = yield* Clock.currentTimeMillis
     const refused = refusalOf()

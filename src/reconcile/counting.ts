@@ -42,46 +42,65 @@ interface Seen {
 }
 
 /** Sees one app's states as they are published. */
-export const makeCounting = (metrics: HostMetrics, model: AppModel) => {
-  // What an earlier daemon has seen is not counted again.
-  let before: Seen = { state: undefined, refusal: undefined, neverAnswered: false, spent: isSpent(model) }
+export class Counting {
+  readonly #metrics: HostMetrics
+  readonly #model: AppModel
+  #before: Seen
 
-  const count = Effect.fnUntraced(function* (last: Seen, next: Seen) {
-    const { appId } = model
-    if (next.refusal !== undefined && next.refusal !== last.refusal) {
-      yield* metrics.appFailed(appId, "refused")
-    }
-    if (next.neverAnswered && !last.neverAnswered) yield* metrics.appFailed(appId, "never_answered")
-    if (next.spent && !last.spent) yield* metrics.appFailed(appId, "out_of_restarts")
-    const check = model.attachment?.instance.config.healthCheck
-    if (next.state === "unhealthy" && last.state !== "unhealthy" && check !== undefined) {
-      yield* metrics.appUnhealthy(appId, check.kind)
-    }
-  })
+  constructor(metrics: HostMetrics, model: AppModel) {
+    this.#metrics = metrics
+    this.#model = model
+    // What an earlier daemon has seen is not counted again.
+    this.#before = { state: undefined, refusal: undefined, neverAnswered: false, spent: isSpent(model) }
+  }
 
-  return {
-    /** @param now ms since 1970 */
-    see: Effect.fnUntraced(function* (
-      state: InstanceState | undefined,
-      refusal: string | undefined,
-      now: number
-    ) {
-      const { instance } = model.desired
-      const last = before
-      const up = model.attachment !== undefined
+  /** @param now ms since 1970 */
+  see(state: InstanceState | undefined, refusal: string | undefined, now: number): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      const { appId, desired, attachment, record } = this.#model
+      const { instance } = desired
+      const last = this.#before
+      const up = attachment !== undefined
       const failed = state === "failed"
-      before = { state, refusal, neverAnswered: failed && up, spent: failed && !up && isSpent(model) }
-      if (instance === undefined || state === undefined) return yield* metrics.appForgotten(model.appId)
+      const next = {
+        state,
+        refusal,
+        neverAnswered: failed && up,
+        spent: failed && !up && isSpent(this.#model)
+      }
+      this.#before = next
+      if (instance === undefined || state === undefined) return this.#metrics.appForgotten(appId)
       const ask = askOf(instance)
-      yield* metrics.appSeen(model.appId, {
+      const sight = {
         at: now,
         ask,
         desiredState: instance.desiredState,
         converged: isConverged(state, instance.desiredState),
-        knownConverged: model.record?.converged?.ask === ask,
+        knownConverged: record?.converged?.ask === ask,
         unhealthy: state === "unhealthy"
-      })
-      yield* count(last, before)
+      }
+      return Effect.andThen(
+        this.#metrics.appSeen(appId, sight),
+        count(this.#metrics, this.#model, last, next)
+      )
     })
   }
 }
+
+/** Counts what is so now and was not before. */
+const count = Effect.fnUntraced(function* (
+  metrics: HostMetrics,
+  { appId, attachment }: AppModel,
+  last: Seen,
+  next: Seen
+) {
+  if (next.refusal !== undefined && next.refusal !== last.refusal) {
+    yield* metrics.appFailed(appId, "refused")
+  }
+  if (next.neverAnswered && !last.neverAnswered) yield* metrics.appFailed(appId, "never_answered")
+  if (next.spent && !last.spent) yield* metrics.appFailed(appId, "out_of_restarts")
+  const check = attachment?.instance.config.healthCheck
+  if (next.state === "unhealthy" && last.state !== "unhealthy" && check !== undefined) {
+    yield* metrics.appUnhealthy(appId, check.kind)
+  }
+})

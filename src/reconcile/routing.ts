@@ -35,146 +35,152 @@ const datagramsTo = (attachment: Attachment): DatagramPath => ({
 
 const noForwards: ReadonlyArray<PortForward> = []
 
-export const makeRouting = (
-  host: HostContext,
-  model: AppModel,
-  post: (message: AppMessage) => Effect.Effect<void>
-) => {
+/** One app's route: what is in force of it, and who is answered by it. */
+export class Routing {
+  readonly #host: HostContext
+  readonly #model: AppModel
+  /** The same one for the app's whole life: what is held stays held while the app comes up. */
+  readonly #wake: AsleepTarget["wake"]
   /** Unknown until a route was put in force, and again whenever another app may have taken a hostname of it. */
-  let inForce: AppRoute | undefined | "unknown" = "unknown"
+  #inForce: AppRoute | undefined | "unknown" = "unknown"
+  /** The slot whose raw ports the network carries past the proxy; `unknown` when that could not be changed. */
+  #forwarded: number | undefined | "unknown"
+  /** The microVM that the route led to last. */
+  #served: Attachment | undefined
 
-  // The same one for the app's whole life: what is held stays held while the app comes up.
-  const wake: AsleepTarget["wake"] = Effect.suspend(() => {
-    const answer: Waker = Deferred.makeUnsafe()
-    return Effect.andThen(post({ kind: "wake-wanted", answer }), Deferred.await(answer))
-  })
+  constructor(host: HostContext, model: AppModel, post: (message: AppMessage) => Effect.Effect<void>) {
+    this.#host = host
+    this.#model = model
+    this.#wake = Effect.suspend(() => {
+      const answer: Waker = Deferred.makeUnsafe()
+      return Effect.andThen(post({ kind: "wake-wanted", answer }), Deferred.await(answer))
+    })
+  }
 
-  const up = (slot: number): UpTarget => {
-    // A microVM listens where it was booted to listen, whatever the document says since.
-    const { attachment } = model
-    const httpPort = (attachment?.instance ?? model.desired.instance)?.config.httpPort ?? 0
+  /**
+   * Puts the route of this state in force, before the state is told to anybody.
+   *
+   * @param now ms since 1970
+   */
+  apply(status: InstanceStatus | undefined, now: number): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      const next = this.#wanted(status, now)
+      if (this.#inForce !== "unknown" && same(next, this.#inForce))
+        return Effect.andThen(this.#endOfServing(next), this.#answerWakers(next?.target))
+      this.#inForce = "unknown"
+      const { proxy } = this.#host
+      const put = next === undefined ? proxy.removeRoute(this.#model.appId) : proxy.setRoute(next)
+      return put.pipe(
+        Effect.tap(() =>
+          Effect.sync(() => {
+            this.#inForce = next
+          })
+        ),
+        Effect.andThen(this.#forward(next, status?.slot)),
+        Effect.andThen(this.#endOfServing(next)),
+        Effect.andThen(this.#answerWakers(next?.target))
+      )
+    })
+  }
+
+  /** Tells those who wait that the app does not come up now. What comes later may ask again. */
+  refuse(retryAfter?: number, reason = "This app could not be woken now."): Effect.Effect<void> {
+    return this.#refuseOrForward({
+      kind: "unavailable",
+      reason,
+      ...(retryAfter === undefined ? {} : { retryAfter })
+    })
+  }
+
+  /** The next `apply` puts the route in force whatever it was. */
+  renew(): void {
+    this.#inForce = "unknown"
+  }
+
+  #wanted(status: InstanceStatus | undefined, now: number): AppRoute | undefined {
+    const { appId, desired, attachment } = this.#model
+    const { hostnameOwners, limits } = this.#host
+    const { instance } = desired
+    if (instance === undefined || status?.slot === undefined) return undefined
+    const { slot } = status
     return {
-      kind: "up",
-      ...host.network.reach(slot, httpPort),
-      ...(attachment === undefined || host.network.carriesDatagrams
-        ? {}
-        : { datagrams: datagramsTo(attachment) })
+      appId,
+      hostPort: httpPortOfSlot(slot),
+      hostnames: instance.hostnames
+        .map(({ hostname }) => hostname)
+        .filter((hostname) => hostnameOwners.get(hostname) === appId),
+      rawPorts: limits.rawPortsPerGuest === 0 ? [] : rawPorts(slot, attachment?.instance ?? instance),
+      target: this.#targetOf(status, slot, now)
     }
   }
 
-  const targetOf = (status: InstanceStatus, slot: number, now: number): RouteTarget => {
-    const reach = reachability(model, status, now)
+  #targetOf(status: InstanceStatus, slot: number, now: number): RouteTarget {
+    const reach = reachability(this.#model, status, now)
     switch (reach.kind) {
       case "up":
-        return up(slot)
+        return this.#up(slot)
       case "held":
-        return { kind: "asleep", wake }
+        return { kind: "asleep", wake: this.#wake }
       case "unavailable":
         return reach
     }
   }
 
-  const wanted = (status: InstanceStatus | undefined, now: number): AppRoute | undefined => {
-    const { instance } = model.desired
-    if (instance === undefined || status?.slot === undefined) return undefined
-    const { slot } = status
+  #up(slot: number): UpTarget {
+    const { network } = this.#host
+    // A microVM listens where it was booted to listen, whatever the document says since.
+    const { attachment, desired } = this.#model
+    const httpPort = (attachment?.instance ?? desired.instance)?.config.httpPort ?? 0
     return {
-      appId: model.appId,
-      hostPort: httpPortOfSlot(slot),
-      hostnames: instance.hostnames
-        .map(({ hostname }) => hostname)
-        .filter((hostname) => host.hostnameOwners.get(hostname) === model.appId),
-      rawPorts:
-        host.limits.rawPortsPerGuest === 0 ? [] : rawPorts(slot, model.attachment?.instance ?? instance),
-      target: targetOf(status, slot, now)
+      kind: "up",
+      ...network.reach(slot, httpPort),
+      ...(attachment === undefined || network.carriesDatagrams ? {} : { datagrams: datagramsTo(attachment) })
     }
   }
 
   /** Those who wait for the app go on where there is something to go on with. */
-  const answerWakers = (target: RouteTarget | undefined): Effect.Effect<void> =>
-    Effect.suspend(() => {
-      if (model.wakers.size === 0 || target?.kind === "asleep") return Effect.void
-      const answer: UpTarget | UnavailableTarget = target ?? {
-        kind: "unavailable",
-        reason: "This app is gone."
-      }
-      return refuseOrForward(answer)
+  #answerWakers(target: RouteTarget | undefined): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      if (this.#model.wakers.size === 0 || target?.kind === "asleep") return Effect.void
+      return this.#refuseOrForward(target ?? { kind: "unavailable", reason: "This app is gone." })
     })
+  }
 
-  const refuseOrForward = (answer: UpTarget | UnavailableTarget): Effect.Effect<void> =>
-    Effect.suspend(() => {
-      const wakers = [...model.wakers]
-      model.wakers.clear()
+  #refuseOrForward(answer: UpTarget | UnavailableTarget): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      const wakers = [...this.#model.wakers]
+      this.#model.wakers.clear()
       return Effect.forEach(wakers, (waker) => Deferred.succeed(waker, answer), { discard: true })
     })
-
-  /** The slot whose raw ports the network carries past the proxy; `unknown` when that could not be changed. */
-  let forwarded: number | undefined | "unknown"
+  }
 
   /** While the app is up the network may carry its raw ports; else what comes is the proxy's, which holds it. */
-  const forward = (route: AppRoute | undefined, slot: number | undefined): Effect.Effect<void> =>
-    Effect.suspend(() => {
+  #forward(route: AppRoute | undefined, slot: number | undefined): Effect.Effect<void> {
+    return Effect.suspend(() => {
       const ports = route?.target.kind === "up" ? (route.rawPorts ?? []) : []
       const next = ports.length === 0 ? undefined : slot
-      if (next === forwarded) return Effect.void
-      const about = next ?? (typeof forwarded === "number" ? forwarded : slot)
-      forwarded = next
+      if (next === this.#forwarded) return Effect.void
+      const about = next ?? (typeof this.#forwarded === "number" ? this.#forwarded : slot)
+      this.#forwarded = next
       if (about === undefined) return Effect.void
       return Effect.catch(
-        host.network.setForwards(about, next === undefined ? noForwards : ports),
+        this.#host.network.setForwards(about, next === undefined ? noForwards : ports),
         (error) => {
-          forwarded = "unknown"
+          this.#forwarded = "unknown"
           return Effect.logError(error.message)
         }
       )
     })
-
-  /** The microVM that the route led to last. */
-  let served: Attachment | undefined
+  }
 
   /** What is open to a microVM that is gone gets no answer any more, and would count as open for ever. */
-  const endOfServing = (route: AppRoute | undefined): Effect.Effect<void> =>
-    Effect.suspend(() => {
-      if (route?.target.kind === "up") served = model.attachment
-      if (served === undefined || served === model.attachment) return Effect.void
-      served = undefined
-      return host.proxy.endConnections(model.appId)
+  #endOfServing(route: AppRoute | undefined): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      const { attachment, appId } = this.#model
+      if (route?.target.kind === "up") this.#served = attachment
+      if (this.#served === undefined || this.#served === attachment) return Effect.void
+      this.#served = undefined
+      return this.#host.proxy.endConnections(appId)
     })
-
-  return {
-    /**
-     * Puts the route of this state in force, before the state is told to anybody.
-     *
-     * @param now ms since 1970
-     */
-    apply: (status: InstanceStatus | undefined, now: number): Effect.Effect<void> =>
-      Effect.suspend(() => {
-        const next = wanted(status, now)
-        if (inForce !== "unknown" && same(next, inForce))
-          return Effect.andThen(endOfServing(next), answerWakers(next?.target))
-        inForce = "unknown"
-        const put = next === undefined ? host.proxy.removeRoute(model.appId) : host.proxy.setRoute(next)
-        return put.pipe(
-          Effect.tap(() =>
-            Effect.sync(() => {
-              inForce = next
-            })
-          ),
-          Effect.andThen(forward(next, status?.slot)),
-          Effect.andThen(endOfServing(next)),
-          Effect.andThen(answerWakers(next?.target))
-        )
-      }),
-    /** Tells those who wait that the app does not come up now. What comes later may ask again. */
-    refuse: (retryAfter?: number, reason = "This app could not be woken now."): Effect.Effect<void> =>
-      refuseOrForward({
-        kind: "unavailable",
-        reason,
-        ...(retryAfter === undefined ? {} : { retryAfter })
-      }),
-    /** The next `apply` puts the route in force whatever it was. */
-    renew: (): void => {
-      inForce = "unknown"
-    }
   }
 }
