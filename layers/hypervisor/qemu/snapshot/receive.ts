@@ -64,8 +64,10 @@ const takeStream = (
     let restBytes = 0
     let tries = 0
     let reading = false
-    /** Set once: what is done when nothing is under way any more. */
+    /** Set once: what is done when no read is under way any more. */
     let over: (() => void) | undefined
+    let finished = false
+    const onFinished: Array<() => void> = []
 
     const stream = makeMigrationStream(memory, {
       page: (offset, bytes, at) => writer.page(offset, bytes, at),
@@ -76,22 +78,25 @@ const takeStream = (
         rest.push(Uint8Array.from(bytes))
       }
     })
-    const finish = (then: () => void) => {
+    const finish = (answer: (error: unknown) => void) => {
       if (over !== undefined) return
-      over = then
-      if (!reading) then()
+      over = () =>
+        writer.finish((error) => {
+          finished = true
+          answer(error)
+          for (const then of onFinished) then()
+        })
+      if (!reading) over()
     }
     const succeed = () =>
-      finish(() => {
-        writer.finish((error) =>
-          resume(
-            error === undefined
-              ? Effect.succeed({ extents: writer.extents(), state: Buffer.concat(rest) })
-              : Effect.fail({ reason: reasonOf(error, path) })
-          )
+      finish((error) =>
+        resume(
+          error === undefined
+            ? Effect.succeed({ extents: writer.extents(), state: Buffer.concat(rest) })
+            : Effect.fail({ reason: reasonOf(error, path) })
         )
-      })
-    const fail = (reason: string) => finish(() => writer.finish(() => resume(Effect.fail({ reason }))))
+      )
+    const fail = (reason: string) => finish(() => resume(Effect.fail({ reason })))
 
     const take = (count: number) => {
       try {
@@ -123,7 +128,12 @@ const takeStream = (
     const writer = makeMemoryWriter(fd, memory.bytes, next)
     if (from < 0) fail("this Node.js does not tell the descriptor of a socket")
     next()
-    return Effect.callback<void>((done) => finish(() => writer.finish(() => done(Effect.void))))
+    return Effect.callback<void>((done) => {
+      // It may have failed a moment ago, and be about to say so.
+      if (finished) return done(Effect.void)
+      onFinished.push(() => done(Effect.void))
+      finish(() => undefined)
+    })
   })
 
 /**
@@ -139,11 +149,13 @@ export const receiveMachine = (
   Effect.gen(function* () {
     const connected = yield* Deferred.make<Socket>()
     const failed = (problem: FileProblem) => ({ reason: problem.message })
+    let accepted: Socket | undefined
     yield* Effect.acquireRelease(
       Effect.callback<ReturnType<typeof createServer>, NotReceived>((resume) => {
         const server = createServer({ pauseOnConnect: true }, (socket) => {
           server.close()
           socket.on("error", () => undefined)
+          accepted = socket
           if (!Deferred.doneUnsafe(connected, Effect.succeed(socket))) socket.destroy()
         })
         server.on("error", (error) => resume(Effect.fail({ reason: fileProblem(socketPath, error).message })))
@@ -156,6 +168,7 @@ export const receiveMachine = (
       (server) =>
         Effect.sync(() => {
           server.close()
+          accepted?.destroy()
           fs.rmSync(socketPath, { force: true })
         })
     )
@@ -163,9 +176,7 @@ export const receiveMachine = (
     return Effect.gen(function* () {
       const file = yield* openFile(memoryPath, flags).pipe(Effect.mapError(failed))
       yield* onFile(memoryPath, () => file.truncate(memory.bytes)).pipe(Effect.mapError(failed))
-      const socket = yield* Effect.acquireRelease(Deferred.await(connected), (accepted) =>
-        Effect.sync(() => accepted.destroy())
-      )
+      const socket = yield* Deferred.await(connected)
       const received = yield* takeStream(socket, memory, memoryPath, file.fd)
       yield* Effect.all([onFile(memoryPath, () => file.sync()), beside(received)], {
         concurrency: "unbounded",
