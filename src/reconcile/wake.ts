@@ -12,7 +12,7 @@ import { justWoken } from "./health.ts"
 import type { AppModel } from "./model.ts"
 import type { Step } from "./plan.ts"
 import { snapshotPlace } from "./sleep.ts"
-import { detachUnlessUp, discard, guestPorts, hello, run, withMemory } from "./start.ts"
+import { detachUnlessUp, discard, guestPorts, hello, prepareLayers, run, withMemory } from "./start.ts"
 
 /** No room for the app now: whoever woke it is told to come back. */
 export class NoRoom extends Schema.TaggedError<NoRoom>()("NoRoom", {
@@ -78,11 +78,19 @@ const restore = Effect.fnUntraced(function* (app: App, was: DesiredInstance, slo
   return yield* Effect.gen(function* () {
     const machine = yield* host.hypervisor.wake(spec, place).pipe(Scope.provide(scope))
     const giveUp = <E>(exit: Exit.Exit<unknown, E>) =>
-      Exit.isSuccess(exit) ? Effect.void : discard(app, machine.record, scope)
+      Exit.isSuccess(exit)
+        ? Effect.void
+        : Effect.suspend(() => {
+            model.attachment = undefined
+            return discard(app, machine.record, scope)
+          })
     return yield* Effect.gen(function* () {
       const session = yield* hello(app, machine).pipe(Scope.provide(scope))
-      yield* session.thaw
-      yield* takeUp(app, was, { machine, scope, session })
+      // The kernel of a frozen guest takes connections already, so the first probe waits for its answer inside.
+      yield* Effect.all([session.thaw, takeUp(app, was, { machine, scope, session })], {
+        concurrency: "unbounded",
+        discard: true
+      })
     }).pipe(Effect.onExit(giveUp))
   }).pipe(Effect.onExit((exit) => (Exit.isSuccess(exit) ? Effect.void : Scope.close(scope, exit))))
 })
@@ -114,7 +122,11 @@ const wakeUp = Effect.fnUntraced(function* (app: App, { instance, slot }: Extrac
       app.progress({ kind: "booting" }).pipe(Effect.andThen(host.metrics.restored(restore(app, was, slot)))),
       (limit) => app.progress({ kind: "start-capacity-in-use", limit })
     )
-    .pipe(Effect.result)
+    .pipe(
+      // A VMM that ended before it had anything of the snapshot: whoever waits need not hear of it.
+      Effect.retry({ times: 1, while: (error) => error._tag === "WakeFailed" && error.kept }),
+      Effect.result
+    )
   if (Result.isSuccess(restored)) return yield* host.metrics.woken(model.appId, "restored")
   const { failure } = restored
   switch (failure._tag) {
@@ -122,7 +134,11 @@ const wakeUp = Effect.fnUntraced(function* (app: App, { instance, slot }: Extrac
       yield* host.metrics.snapshotDiscarded(failure.kind)
       break
     case "WakeFailed":
-      if (failure.kept) return yield* failure
+      if (failure.kept) {
+        // A layer may have been taken from under it: the next wake finds it again.
+        yield* Effect.catch(prepareLayers(app, was), (error) => Effect.logWarning(error.message))
+        return yield* failure
+      }
       yield* host.metrics.snapshotDiscarded("not_restored")
       break
     case "GuestError":
