@@ -9,6 +9,7 @@ import { join } from "node:path"
 import { Effect } from "effect"
 import { attempt } from "../scripts/local/problem.ts"
 import type { Bench } from "./support/bench.ts"
+import { plantSourceTree } from "./support/source-tree.ts"
 
 const PAIRS = 3
 /** Bytes of files. */
@@ -16,34 +17,6 @@ const TREE_BYTES = Number(process.env.NIBRUNNER_BENCH_SEED_MIB ?? 1024) * 2 ** 2
 const VOLUME_BYTES = 4 * TREE_BYTES
 /** MiB over the idle process. */
 const MEMORY_LIMIT = 100
-
-/** Numbers that are the same in every run. */
-const numbers = (seed: number) => {
-  let state = seed
-  return () => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
-    return state / 2 ** 32
-  }
-}
-
-/** A source tree: directories five deep, most files of some KiB, a few of some hundred. */
-const plant = (root: string): number => {
-  const next = numbers(1)
-  const text = Buffer.from(
-    Array.from({ length: 60_000 }, (_, line) => `const value${line} = compute(${line})\n`).join("")
-  )
-  let files = 0
-  for (let bytes = 0; bytes < TREE_BYTES; files += 1) {
-    const depth = 1 + Math.floor(next() * 5)
-    const directory = join(root, ...Array.from({ length: depth }, () => `part-${Math.floor(next() * 8)}`))
-    const size = Math.ceil(200 * 2 ** (next() * next() * 11 + next() * 3))
-    const start = Math.floor(next() * (text.length - size))
-    mkdirSync(directory, { recursive: true })
-    writeFileSync(join(directory, `module-${files}.ts`), text.subarray(start, start + size))
-    bytes += size
-  }
-  return files
-}
 
 const run = (tool: string, ...args: ReadonlyArray<string>): string =>
   execFileSync(tool, args, {
@@ -104,7 +77,7 @@ export const bench: Bench = {
       )
       const archive = join(folder, "source.tar")
       const files = yield* attempt("the tree cannot be made", () => {
-        const count = plant(join(folder, "source"))
+        const count = plantSourceTree(join(folder, "source"), TREE_BYTES)
         run("tar", "-cf", archive, "-C", join(folder, "source"), ".")
         return count
       })
