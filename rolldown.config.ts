@@ -21,10 +21,14 @@ const lazyBuiltins: Plugin = {
     const exports = Object.entries(process.getBuiltinModule(name) ?? {}).flatMap(([key, value]) => {
       if (key === "default" || !/^[A-Za-z_$][\w$]*$/u.test(key)) return []
       const plain = typeof value === "function" && /^[a-z]/u.test(key)
+      const whole = `/* @__PURE__ */ (() => builtin.${key})()`
       const its =
         slowParts.has(name) && plain
           ? `(...given) => ${part}.${key}(...given)`
-          : `/* @__PURE__ */ (() => builtin.${key})()`
+          : // A part of its own, which is loaded when it is first looked at.
+            name === "node:fs" && key === "promises"
+            ? `/* @__PURE__ */ new Proxy({}, { get: (_, its) => builtin.promises[its] })`
+            : whole
       return [`const its_${key} = ${its}`, `export { its_${key} as ${key} }`]
     })
     return [`const builtin = /* @__PURE__ */ (() => ${part})()`, "export default builtin", ...exports].join(
@@ -110,6 +114,8 @@ const program = {
   output: {
     file: "dist/nibrunnerd.mjs",
     format: "esm",
+    // The sources explain, and whoever copies the file finds whose work it is.
+    comments: { legal: true, annotation: false, jsdoc: false },
     // A daemon that has run for weeks must never load a part of a newer build. What is imported where it is needed
     // lies in the one file too, and runs no sooner.
     codeSplitting: false

@@ -4,10 +4,12 @@
  */
 import { type ChildProcess, execFileSync, fork } from "node:child_process"
 import { createHash } from "node:crypto"
-import { mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs"
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Effect } from "effect"
+import { rolldown } from "rolldown"
+import config from "../rolldown.config.ts"
 import { attempt, Problem } from "../scripts/local/problem.ts"
 import { MAX_SLOTS } from "../src/config/ports.ts"
 import type { Answer, Order, Reread, RereadAnswer, Rest } from "./converge/host.ts"
@@ -48,12 +50,37 @@ const ask = <A>(child: ChildProcess, message: object) =>
     })
   )
 
-const child = (script: string, folder: string) =>
+/** The daemon of the bench as one file, made the way the program is that is installed. */
+const bundled = (folder: string) =>
+  Effect.tryPromise({
+    try: async () => {
+      const [program] = config.slice(-1)
+      const build = await rolldown({ ...program, input: join(import.meta.dirname, "converge/host.ts") })
+      const file = join(folder, "host.mjs")
+      await build.write({ ...program?.output, file })
+      await build.close()
+      return file
+    },
+    catch: (error) => new Problem({ message: `the daemon of the bench cannot be bundled: ${error}` })
+  })
+
+/** What the launcher gives Node for the daemon. */
+const daemonFlags = attempt("the launcher cannot be read", () => {
+  const launcher = readFileSync(join(import.meta.dirname, "../bin/nibrunnerd"), "utf8")
+  const flags = /^daemon_flags=(\S+)$/mu.exec(launcher)?.[1]
+  if (flags === undefined) throw new Error("it has no daemon_flags")
+  return [flags]
+})
+
+interface Daemon {
+  readonly file: string
+  readonly flags: ReadonlyArray<string>
+}
+
+const started = ({ file, flags }: Daemon, folder: string) =>
   Effect.acquireRelease(
     Effect.sync(() =>
-      fork(join(import.meta.dirname, "converge", script), [folder], {
-        stdio: ["ignore", "ignore", "inherit", "ipc"]
-      })
+      fork(file, [folder], { execArgv: [...flags], stdio: ["ignore", "ignore", "inherit", "ipc"] })
     ),
     (process) => Effect.sync(() => process.kill("SIGKILL"))
   )
@@ -76,10 +103,10 @@ const least = (folder: string, document: string) =>
     return JSON.parse(execFileSync(process.execPath, words, { encoding: "utf8" }))
   })
 
-const measure = (apps: number, folder: string, say: (text: string) => Effect.Effect<void>) =>
+const measure = (daemon: Daemon, apps: number, folder: string, say: (text: string) => Effect.Effect<void>) =>
   Effect.gen(function* () {
     yield* attempt("no folder for the host", () => mkdirSync(folder, { recursive: true }))
-    const host = yield* child("host.ts", folder)
+    const host = yield* started(daemon, folder)
     const file = join(folder, "next.json")
     const order = (run: number) =>
       attempt("the document cannot be written", (): Order => {
@@ -126,8 +153,9 @@ export const bench: Bench = {
         attempt("no folder for the hosts", () => mkdtempSync(join(tmpdir(), "nibrunner-converge-"))),
         (path) => Effect.sync(() => rmSync(path, { recursive: true }))
       )
-      const small = yield* measure(SMALL, join(folder, "small"), say)
-      const scale = yield* measure(MAX_SLOTS, join(folder, "scale"), say)
+      const daemon: Daemon = { file: yield* bundled(folder), flags: yield* daemonFlags }
+      const small = yield* measure(daemon, SMALL, join(folder, "small"), say)
+      const scale = yield* measure(daemon, MAX_SLOTS, join(folder, "scale"), say)
       return {
         scale: { what: `CPU with ${MAX_SLOTS} apps ÷ the script`, values: scale.ratios, atMost: 2 },
         small: { what: `CPU with ${SMALL} apps ÷ the script`, values: small.ratios, atMost: 2 },

@@ -69,6 +69,12 @@ describe("the launcher", () => {
     assert.strictEqual(launch(join(project, "two")).stdout, "hello first")
   })
 
+  it("gives the daemon little room for what is soon forgotten, and no other command", () => {
+    writeFileSync(join(project, "bin/nibrunnerd.ts"), "console.log(process.execArgv.join())\n")
+    assert.strictEqual(launch(launcher, ["daemon"]).stdout, "--max-semi-space-size=16")
+    assert.strictEqual(launch(launcher, ["check", "daemon"]).stdout, "")
+  })
+
   it("leaves the bundle alone while no source is newer", () => {
     launch()
     const before = bundleTime()
