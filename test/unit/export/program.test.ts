@@ -95,6 +95,9 @@ describe("a bundle", () => {
           const directory = yield* temporaryDirectory
           const tree = path.join(directory, "tree")
           plant(tree)
+          // With content in inodes mke2fs 1.47.0 forgets a hole at the end of a file.
+          if (features.some((feature) => feature === "inline_data"))
+            writeFileSync(path.join(tree, "upper/app/data/sparse"), "the end", { flag: "a" })
           const small = features.some((feature) => feature === "128")
           if (small) tool("setfattr", "-x", "user.note", path.join(tree, "upper/app/data/plain"))
           const { socketPath } = yield* served(volumeOfTree(directory, tree, features))
