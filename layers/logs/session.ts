@@ -16,83 +16,115 @@ interface OpenStream {
   watched: boolean
 }
 
+type Append = (records: ReadonlyArray<string>) => Effect.Effect<void>
+
 /**
  * Opens a log whose records (lines without their newline) go to `append`, in the order of their sequence.
  * `append` is never called twice at the same time, and never interrupted.
  */
-export const openSession = (
-  sessionId: string,
-  append: (records: ReadonlyArray<string>) => Effect.Effect<void>
-): Effect.Effect<AppLog, never, Scope.Scope> =>
+export const openSession = (sessionId: string, append: Append): Effect.Effect<AppLog, never, Scope.Scope> =>
   Effect.gen(function* () {
-    const scope = yield* Effect.scope
-    const turn = yield* Semaphore.make(1)
-    /** Numbering records and handing them on is one step. */
-    const inTurn = (step: (now: number) => Effect.Effect<void>) =>
-      turn.withPermits(1)(Effect.flatMap(Clock.currentTimeMillis, step)).pipe(Effect.uninterruptible)
-    let sequence = 0
-    const streams: Record<StreamName, OpenStream> = {
-      stdout: { name: "stdout", lines: new LineCutter(), lastOutputAt: 0, watched: false },
-      stderr: { name: "stderr", lines: new LineCutter(), lastOutputAt: 0, watched: false }
-    }
-
-    const record = (now: number, stream: StreamName, text: string): string => {
-      const header = `${new Date(now).toISOString()} ${stream} ${sessionId}/${sequence}`
-      sequence += 1
-      return `${header} ${text}`
-    }
-
-    const unfinished = (now: number, take: (lines: LineCutter) => string | undefined): Array<string> =>
-      [streams.stdout, streams.stderr].flatMap((stream) => {
-        const text = take(stream.lines)
-        return text === undefined ? [] : [record(now, stream.name, programText(text))]
-      })
-
-    // The host's lines come after what the program had said by then.
-    const hostLine = (text: string) =>
-      inTurn((now) =>
-        append([
-          ...unfinished(now, (lines) => lines.takeAll()),
-          record(now, "stderr", HOST_MARK + visibleText(text))
-        ])
-      )
-
-    const writeWhenQuiet = (stream: OpenStream): Effect.Effect<void> =>
-      Effect.gen(function* () {
-        for (;;) {
-          const left = stream.lastOutputAt + QUIET_MS - (yield* Clock.currentTimeMillis)
-          if (left <= 0) break
-          yield* Effect.sleep(left)
-        }
-        yield* inTurn((now) => {
-          stream.watched = false
-          const text = stream.lines.takeUnfinished()
-          return text === undefined ? Effect.void : append([record(now, stream.name, programText(text))])
-        })
-      })
-
-    yield* Effect.addFinalizer(() =>
-      inTurn((now) => {
-        const records = unfinished(now, (lines) => lines.takeAll())
-        return records.length === 0 ? Effect.void : append(records)
-      })
-    )
-
-    return {
-      output: (name, bytes) =>
-        inTurn((now) =>
-          Effect.gen(function* () {
-            const stream = streams[name]
-            stream.lastOutputAt = now
-            const lines = stream.lines.push(bytes)
-            if (stream.lines.unfinished && !stream.watched) {
-              stream.watched = true
-              yield* writeWhenQuiet(stream).pipe(Effect.interruptible, Effect.forkIn(scope))
-            }
-            if (lines.length > 0) yield* append(lines.map((line) => record(now, name, programText(line))))
-          })
-        ),
-      gap: (bytes) => hostLine(`${bytes} bytes of output were lost here`),
-      note: hostLine
-    }
+    const session = new Session(sessionId, append, yield* Effect.scope)
+    yield* Effect.addFinalizer(() => session.end)
+    return session
   })
+
+const openStream = (name: StreamName): OpenStream => ({
+  name,
+  lines: new LineCutter(),
+  lastOutputAt: 0,
+  watched: false
+})
+
+class Session implements AppLog {
+  readonly #id: string
+  readonly #append: Append
+  readonly #scope: Scope.Scope
+  readonly #turn = Semaphore.makeUnsafe(1)
+  readonly #streams: Record<StreamName, OpenStream> = {
+    stdout: openStream("stdout"),
+    stderr: openStream("stderr")
+  }
+  #sequence = 0
+
+  constructor(id: string, append: Append, scope: Scope.Scope) {
+    this.#id = id
+    this.#append = append
+    this.#scope = scope
+  }
+
+  output(name: StreamName, bytes: Uint8Array): Effect.Effect<void> {
+    return this.#inTurn((now) => {
+      const stream = this.#streams[name]
+      stream.lastOutputAt = now
+      const lines = stream.lines.push(bytes)
+      const write = Effect.suspend(() =>
+        lines.length === 0
+          ? Effect.void
+          : this.#append(lines.map((line) => this.#record(now, name, programText(line))))
+      )
+      if (!stream.lines.unfinished || stream.watched) return write
+      stream.watched = true
+      return this.#writeWhenQuiet(stream).pipe(
+        Effect.interruptible,
+        Effect.forkIn(this.#scope),
+        Effect.andThen(write)
+      )
+    })
+  }
+
+  gap(bytes: number): Effect.Effect<void> {
+    return this.note(`${bytes} bytes of output were lost here`)
+  }
+
+  /** The host's lines come after what the program had said by then. */
+  note(text: string): Effect.Effect<void> {
+    return this.#inTurn((now) =>
+      this.#append([...this.#unfinished(now), this.#record(now, "stderr", HOST_MARK + visibleText(text))])
+    )
+  }
+
+  /** Writes what is left of unfinished lines. */
+  get end(): Effect.Effect<void> {
+    return this.#inTurn((now) => {
+      const records = this.#unfinished(now)
+      return records.length === 0 ? Effect.void : this.#append(records)
+    })
+  }
+
+  /** Numbering records and handing them on is one step. */
+  #inTurn(step: (now: number) => Effect.Effect<void>): Effect.Effect<void> {
+    return this.#turn
+      .withPermits(1)(Effect.flatMap(Clock.currentTimeMillis, step))
+      .pipe(Effect.uninterruptible)
+  }
+
+  #record(now: number, stream: StreamName, text: string): string {
+    const header = `${new Date(now).toISOString()} ${stream} ${this.#id}/${this.#sequence}`
+    this.#sequence += 1
+    return `${header} ${text}`
+  }
+
+  #unfinished(now: number): Array<string> {
+    const { stdout, stderr } = this.#streams
+    return [stdout, stderr].flatMap(({ name, lines }) => {
+      const text = lines.takeAll()
+      return text === undefined ? [] : [this.#record(now, name, programText(text))]
+    })
+  }
+
+  #writeWhenQuiet(stream: OpenStream): Effect.Effect<void> {
+    const left = Effect.map(Clock.currentTimeMillis, (now) => stream.lastOutputAt + QUIET_MS - now)
+    const write = this.#inTurn((now) => {
+      stream.watched = false
+      const text = stream.lines.takeUnfinished()
+      return text === undefined
+        ? Effect.void
+        : this.#append([this.#record(now, stream.name, programText(text))])
+    })
+    return Effect.gen(function* () {
+      for (let ms = yield* left; ms > 0; ms = yield* left) yield* Effect.sleep(ms)
+      yield* write
+    })
+  }
+}
