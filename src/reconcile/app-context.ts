@@ -13,67 +13,73 @@ export class NoRecord extends Schema.TaggedError<NoRecord>()("NoRecord", { appId
   }
 }
 
-export interface App {
+export interface AppParts {
   readonly host: HostContext
   readonly model: AppModel
   /** The app's own scope: attachments live below it. */
   readonly scope: Scope.Scope
   readonly post: (message: AppMessage) => Effect.Effect<void>
-  /** Changes the app's record in memory and on disk, in this order of calls. */
-  readonly amend: (change: (record: AppRecord) => AppRecord) => Effect.Effect<void, HostStateError | NoRecord>
-  /** Says how far a start has come. */
-  readonly progress: (progress: StartProgress) => Effect.Effect<void>
-  /** @param startedAt of the microVM, or of its last wake: ms since 1970 */
-  readonly attach: (attachment: Attachment, health: Health, startedAt: number) => Effect.Effect<void>
+  /** Run when a step has come further. */
+  readonly publish: Effect.Effect<void>
 }
 
-/** Says how far the fetches come that an effect leads to. */
-export const withFetchProgress = <A, E, R>(
-  app: App,
-  effect: Effect.Effect<A, E, R>
-): Effect.Effect<A, E, R> =>
-  Effect.provideService(effect, FetchProgress, (fetching) => app.progress({ kind: "fetching", fetching }))
+export class App {
+  readonly host: HostContext
+  readonly model: AppModel
+  readonly scope: Scope.Scope
+  readonly post: AppParts["post"]
+  readonly #publish: Effect.Effect<void>
+  readonly #writing = Semaphore.makeUnsafe(1)
 
-export const makeApp = (
-  host: HostContext,
-  model: AppModel,
-  scope: Scope.Scope,
-  post: App["post"],
-  publish: Effect.Effect<void>
-): App => {
-  const writing = Semaphore.makeUnsafe(1)
-  return {
-    host,
-    model,
-    scope,
-    post,
-    amend: (change) =>
-      writing.withPermits(1)(
-        Effect.suspend((): Effect.Effect<void, HostStateError | NoRecord> => {
-          if (model.record === undefined) return Effect.fail(new NoRecord({ appId: model.appId }))
-          const record = change(model.record)
-          model.record = record
-          return host.state.saveApp(record).pipe(
-            Effect.tap(() =>
-              Effect.sync(() => {
-                model.notesFailure = undefined
-              })
-            ),
-            Effect.tapError((error) =>
-              Effect.sync(() => {
-                model.notesFailure = error.message
-              })
-            )
+  constructor({ host, model, scope, post, publish }: AppParts) {
+    this.host = host
+    this.model = model
+    this.scope = scope
+    this.post = post
+    this.#publish = publish
+  }
+
+  /** Changes the app's record in memory and on disk, in this order of calls. */
+  amend(change: (record: AppRecord) => AppRecord): Effect.Effect<void, HostStateError | NoRecord> {
+    const { host, model } = this
+    return this.#writing.withPermits(1)(
+      Effect.suspend((): Effect.Effect<void, HostStateError | NoRecord> => {
+        if (model.record === undefined) return Effect.fail(new NoRecord({ appId: model.appId }))
+        const record = change(model.record)
+        model.record = record
+        return host.state.saveApp(record).pipe(
+          Effect.tap(() =>
+            Effect.sync(() => {
+              model.notesFailure = undefined
+            })
+          ),
+          Effect.tapError((error) =>
+            Effect.sync(() => {
+              model.notesFailure = error.message
+            })
           )
-        })
-      ),
-    progress: (progress) =>
-      Effect.suspend(() => {
-        model.progress = progress
-        return publish
-      }),
-    attach: Effect.fnUntraced(function* (attachment, health, startedAt) {
-      const { appId } = model
+        )
+      })
+    )
+  }
+
+  /** Says how far a step has come. */
+  progress(progress: StartProgress): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      this.model.progress = progress
+      return this.#publish
+    })
+  }
+
+  /**
+   * The app is up.
+   *
+   * @param startedAt of the microVM, or of its last wake: ms since 1970
+   */
+  attach(attachment: Attachment, health: Health, startedAt: number): Effect.Effect<void> {
+    const { host, model, post } = this
+    const { appId } = model
+    return Effect.gen(function* () {
       const now = yield* Clock.currentTimeMillis
       host.activity.watch(appId, startedAt, now, {
         instance: () => model.desired.instance,
@@ -90,3 +96,10 @@ export const makeApp = (
     })
   }
 }
+
+/** Says how far the fetches come that an effect leads to. */
+export const withFetchProgress = <A, E, R>(
+  app: App,
+  effect: Effect.Effect<A, E, R>
+): Effect.Effect<A, E, R> =>
+  Effect.provideService(effect, FetchProgress, (fetching) => app.progress({ kind: "fetching", fetching }))

@@ -5,14 +5,14 @@
  * the mailbox, so that a new document can supersede it; no second step begins before the first has ended and
  * unwound. So there is never a second boot, and nothing acts on what it checked a while ago.
  */
-import { Cause, Clock, Effect, Exit, FiberHandle, Predicate, Queue, Result, Schedule } from "effect"
+import { Cause, Clock, Effect, Exit, Fiber, Predicate, Queue, Result, Schedule, type Scope } from "effect"
 import type { AppId, VolumeId } from "../document/schema.ts"
 import type { InstanceState } from "../report/schema.ts"
 import type { GuestEvent } from "../services/Guest.ts"
 import type { AppRecord, VolumeRecord } from "../services/HostState.ts"
 import type { MachineExit } from "../services/Hypervisor.ts"
 import { adopt } from "./adopt.ts"
-import { type App, makeApp } from "./app-context.ts"
+import { App } from "./app-context.ts"
 import { earnedBack } from "./backoff.ts"
 import { Counting, failureReason } from "./counting.ts"
 import { type Health, unprobed } from "./health.ts"
@@ -75,90 +75,43 @@ const initialModel = (options: AppOptions): AppModel => ({
   notesFailure: undefined
 })
 
-export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
+/** What goes on in one app's fiber. */
+interface Life {
+  readonly options: AppOptions
+  readonly app: App
+  readonly routing: Routing
+  readonly counting: Counting
+  /** The step that runs beside the mailbox. */
+  running: Fiber.Fiber<void> | undefined
+  /** Looks again when time alone may have changed what is to be done. */
+  timer: Fiber.Fiber<void> | undefined
+}
+
+const begun = (options: AppOptions, scope: Scope.Scope): Life => {
   const { host, mailbox } = options
   const model = initialModel(options)
-  const scope = yield* Effect.scope
   const post = (message: AppMessage) => Effect.asVoid(Queue.offer(mailbox, message))
-  const routing = new Routing(host, model, post)
-  const counting = new Counting(host.metrics, model)
-  const publish = Effect.gen(function* () {
-    const at = yield* Clock.currentTimeMillis
-    const refused = refusalOf()
-    const status = appStatus(model, at, refused)
-    yield* routing.apply(status.instance, at)
-    yield* counting.see(status.instance?.state, refused, at)
-    const converged = yield* noteConvergence(app, status.instance?.state)
-    yield* host.publish(converged ? appStatus(model, at, refused) : status)
-  })
-  const app: App = makeApp(
-    host,
-    model,
-    scope,
-    post,
-    Effect.suspend(() => publish)
-  )
-  const timer = yield* FiberHandle.make()
-  const running = yield* FiberHandle.make()
+  const life: Life = {
+    options,
+    app: new App({ host, model, scope, post, publish: Effect.suspend(() => publish(life)) }),
+    routing: new Routing(host, model, post),
+    counting: new Counting(host.metrics, model),
+    running: undefined,
+    timer: undefined
+  }
+  return life
+}
 
-  const refusalOf = (): string | undefined =>
-    model.desired.instance === undefined
-      ? undefined
-      : refusal(model.desired.instance, model.desired.volumes, host.limits)
-
-  /** Runs the step beside the mailbox; its end arrives as a message. */
-  const begin = Effect.fnUntraced(function* (step: Step) {
-    model.step = step
-    model.progress = undefined
-    if (step.kind === "start" || step.kind === "wake") model.rises++
-    yield* publish
-    yield* FiberHandle.run(
-      running,
-      runStep(app, step).pipe(
-        Effect.exit,
-        Effect.flatMap((exit) => post({ kind: "step-ended", step, failure: stepFailure(step, exit) }))
-      )
-    )
-  })
-
-  /** Interrupts a step that the document no longer asks for and waits until it has unwound. */
-  const supersede = Effect.fnUntraced(function* () {
-    yield* FiberHandle.clear(running)
-    model.step = undefined
-    model.progress = undefined
-  })
-
-  /** False when the fiber is to end. */
-  const proceed = Effect.fnUntraced(function* () {
-    const facts = factsOf(model, yield* Clock.currentTimeMillis, refusalOf())
-    if (model.step !== undefined) {
-      if (stillWanted(model.step, facts, model.progress?.kind === "short-of-memory")) return true
-      yield* supersede()
-    }
-    const next = plan(factsOf(model, yield* Clock.currentTimeMillis, refusalOf()))
-    yield* FiberHandle.clear(timer)
-    if (next.kind === "end") return !options.mayEnd()
-    if (next.kind === "wait" && model.attachment === undefined) {
-      yield* host.memory.decline(model.appId)
-      // Nothing is under way that could bring the app up.
-      yield* routing.refuse(next.until === undefined ? undefined : secondsUntil(next.until, facts.now))
-    }
-    if (next.kind === "step") yield* begin(next.step)
-    else if (next.until !== undefined) yield* lookAgainAt(next.until)
-    return true
-  })
-
-  const lookAgainAt = Effect.fnUntraced(function* (at: number) {
-    const delay = Math.max(0, at - (yield* Clock.currentTimeMillis))
-    yield* FiberHandle.run(timer, Effect.andThen(Effect.sleep(delay), post({ kind: "look-again" })))
-  })
-
-  const { record } = model
+export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
+  const life = begun(options, yield* Effect.scope)
+  const { host, mailbox, record } = options
+  const { app, routing } = life
+  const { model } = app
   // One that sleeps may have been waking when the earlier daemon died.
   const machine = record?.machine ?? record?.asleep?.machine
   if (record?.instance !== undefined && machine !== undefined) {
     // In the report from the start, should taking it up take long; nothing is counted or routed by it yet.
-    yield* host.publish(appStatus(model, yield* Clock.currentTimeMillis, refusalOf()))
+    yield* host.publish(appStatus(model, yield* Clock.currentTimeMillis, refusalOf(app)))
     // As long as nobody knows whether the microVM runs, nothing else may be started in its place.
     yield* adopt(app, machine, record.instance).pipe(
       Effect.tapError((error) =>
@@ -169,11 +122,11 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
     )
   }
   yield* host.volumeUsers.register(model.appId, (volumeId) => volumeUse(model, volumeId))
-  yield* publish
+  yield* publish(life)
   yield* options.looked
 
-  while (yield* proceed()) {
-    yield* publish
+  while (yield* proceed(life)) {
+    yield* publish(life)
     const message = yield* Queue.take(mailbox)
     // A hostname may have gone to another app and come back meanwhile.
     if (message.kind === "desired") routing.renew()
@@ -184,6 +137,77 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
   yield* routing.refuse()
   yield* host.withdraw(model.appId)
 }, Effect.scoped)
+
+/** False when the fiber is to end. */
+const proceed = Effect.fnUntraced(function* (life: Life) {
+  const { app, routing, options } = life
+  const { host, model } = app
+  const facts = factsOf(model, yield* Clock.currentTimeMillis, refusalOf(app))
+  if (model.step !== undefined) {
+    if (stillWanted(model.step, facts, model.progress?.kind === "short-of-memory")) return true
+    yield* supersede(life)
+  }
+  life.running = undefined
+  const next = plan(factsOf(model, yield* Clock.currentTimeMillis, refusalOf(app)))
+  if (life.timer !== undefined) yield* Fiber.interrupt(life.timer)
+  life.timer = undefined
+  if (next.kind === "end") return !options.mayEnd()
+  if (next.kind === "wait" && model.attachment === undefined) {
+    yield* host.memory.decline(model.appId)
+    // Nothing is under way that could bring the app up.
+    yield* routing.refuse(next.until === undefined ? undefined : secondsUntil(next.until, facts.now))
+  }
+  if (next.kind === "step") yield* begin(life, next.step)
+  else if (next.until !== undefined) yield* lookAgainAt(life, next.until)
+  return true
+})
+
+/** Runs the step beside the mailbox; its end arrives as a message. */
+const begin = Effect.fnUntraced(function* (life: Life, step: Step) {
+  const { app } = life
+  const { model } = app
+  model.step = step
+  model.progress = undefined
+  if (step.kind === "start" || step.kind === "wake") model.rises++
+  yield* publish(life)
+  life.running = yield* runStep(app, step).pipe(
+    Effect.exit,
+    Effect.flatMap((exit) => app.post({ kind: "step-ended", step, failure: stepFailure(step, exit) })),
+    Effect.forkIn(app.scope, { startImmediately: true })
+  )
+})
+
+/** Interrupts a step that the document no longer asks for and waits until it has unwound. */
+const supersede = Effect.fnUntraced(function* ({ app: { model }, running }: Life) {
+  if (running !== undefined) yield* Fiber.interrupt(running)
+  model.step = undefined
+  model.progress = undefined
+})
+
+const lookAgainAt = Effect.fnUntraced(function* (life: Life, at: number) {
+  const { app } = life
+  const delay = Math.max(0, at - (yield* Clock.currentTimeMillis))
+  life.timer = yield* Effect.sleep(delay).pipe(
+    Effect.andThen(app.post({ kind: "look-again" })),
+    Effect.forkIn(app.scope, { startImmediately: true })
+  )
+})
+
+/** Puts in force, counts and reports what the app is now. */
+const publish = Effect.fnUntraced(function* ({ app, routing, counting }: Life) {
+  const { host, model } = app
+  const at = yield* Clock.currentTimeMillis
+  const refused = refusalOf(app)
+  const status = appStatus(model, at, refused)
+  yield* routing.apply(status.instance, at)
+  yield* counting.see(status.instance?.state, refused, at)
+  const converged = yield* noteConvergence(app, status.instance?.state)
+  yield* host.publish(converged ? appStatus(model, at, refused) : status)
+})
+
+/** Why the host cannot serve what the document asks. */
+const refusalOf = ({ host, model: { desired } }: App): string | undefined =>
+  desired.instance === undefined ? undefined : refusal(desired.instance, desired.volumes, host.limits)
 
 /** For callers: how much memory is missing is theirs to know, other reasons are the operator's. */
 const notWoken = ({ shortMib }: StepFailure): string =>

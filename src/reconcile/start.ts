@@ -85,10 +85,11 @@ const boot = (app: App, spec: Omit<MachineSpec, "machineId">) =>
   )
 
 /** Says that the start waits for memory; one that still waits was counted when it began to. */
-const waitForMemory = ({ host, model, progress }: App, missingMib: number) =>
-  (model.progress?.kind === "short-of-memory" ? Effect.void : host.metrics.startRefused("no_room")).pipe(
-    Effect.andThen(progress({ kind: "short-of-memory", missingMib }))
-  )
+const waitForMemory = (app: App, missingMib: number) =>
+  (app.model.progress?.kind === "short-of-memory"
+    ? Effect.void
+    : app.host.metrics.startRefused("no_room")
+  ).pipe(Effect.andThen(app.progress({ kind: "short-of-memory", missingMib })))
 
 /** Holds the memory, runs the start, and gives the memory back unless the start succeeded. */
 export const withMemory = <A, E>(app: App, memoryMib: number, run: Effect.Effect<A, E>) => {
