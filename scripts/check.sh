@@ -6,7 +6,7 @@ failed=""
 
 node_modules/.bin/biome ci . || failed="$failed format-and-lint"
 node_modules/.bin/tsc -p . || failed="$failed types"
-shellcheck bin/nibrunnerd scripts/*.sh .ci/run || failed="$failed shell"
+shellcheck bin/nibrunnerd scripts/*.sh test/host/systemd/*.sh .ci/run || failed="$failed shell"
 
 [ -z "$failed" ] && exit 0
 echo "check failed:$failed" >&2

@@ -115,6 +115,8 @@ const startUnits = Effect.fnUntraced(function* (place: Place, units: ReadonlyArr
   yield* enable(units.filter(({ optional }) => !optional).map(({ name }) => name))
   const failed: Array<string> = []
   for (const unit of units) {
+    // What comes and goes with a unit that has failed would only be waited for.
+    if (unit.optional && failed.length > 0) continue
     const reason = yield* bringUp(place, unit).pipe(
       Effect.as(undefined),
       Effect.catch((error) => Effect.succeed("reason" in error ? error.reason : String(error)))

@@ -59,6 +59,8 @@ export const daemonUnit = (config: HostConfig, { configFile, program }: UnitCont
     `Wants=${["network-online.target", ...storage].join(" ")}`,
     `After=${["network-online.target", "nftables.service", ...storage].join(" ")}`,
     `RequiresMountsFor=${directories.map(word).join(" ")}`,
+    "# It is tried again for as long as it takes.",
+    "StartLimitIntervalSec=0",
     "",
     "[Service]",
     "Type=notify",
@@ -109,13 +111,17 @@ export const zerofsUnit = (zerofs: ZerofsSection, { configFile }: UnitContext): 
   const onDisk = zerofs.storage_url.startsWith("/") ? [zerofs.storage_url] : []
   const writable = [zerofs.cache_dir, ...onDisk, ...ownSocketDirectories(zerofs)]
   const inTmp = writable.some((path) => /^\/(?:var\/)?tmp\//u.test(path))
-  const waits = 'for socket; do until [ -S "$socket" ]; do sleep 0.2; done; done'
+  // For what comes after it, and no longer than 30 seconds: a store that is away holds up nothing else.
+  const waits =
+    'n=0; for socket; do until [ -S "$socket" ] || [ $n -ge 150 ]; do n=$((n + 1)); sleep 0.2; done; done'
   return file(ZEROFS_UNIT, [
     "[Unit]",
     "Description=ZeroFS: the volumes of nibrunner's apps",
     `Wants=network-online.target ${mountUnitName(zerofs)}`,
     "After=network-online.target",
     `RequiresMountsFor=${[zerofs.cache_dir, ...onDisk].map(word).join(" ")}`,
+    "# Its store may be away for hours: it is tried again for as long as it takes.",
+    "StartLimitIntervalSec=0",
     "",
     "[Service]",
     "Type=simple",
@@ -127,7 +133,7 @@ export const zerofsUnit = (zerofs: ZerofsSection, { configFile }: UnitContext): 
     `EnvironmentFile=${environmentFile(hostEnvFile(configFile))}`,
     "Restart=always",
     "RestartSec=2",
-    "TimeoutStartSec=180",
+    "TimeoutStartSec=60",
     "# What is in memory goes to the store before it ends.",
     "TimeoutStopSec=180",
     "OOMScoreAdjust=-900",
@@ -140,7 +146,7 @@ export const zerofsUnit = (zerofs: ZerofsSection, { configFile }: UnitContext): 
     `ReadWritePaths=${writable.map(word).join(" ")}`,
     "ProtectHome=read-only",
     ...(inTmp ? [] : ["PrivateTmp=yes"]),
-    "PrivateDevices=yes",
+    "DevicePolicy=closed",
     "",
     "[Install]",
     "WantedBy=multi-user.target"

