@@ -9,7 +9,7 @@ import type { UnavailableTarget } from "../../../src/services/Proxy.ts"
 import type { Refused } from "./admission.ts"
 import type { App, Held } from "./app.ts"
 import type { Framing } from "./body.ts"
-import { MAX_HELD_BYTES, MAX_REPLAY_BYTES } from "./limits.ts"
+import { HANG_UP_MS, MAX_HELD_BYTES, MAX_REPLAY_BYTES } from "./limits.ts"
 import type { Routes } from "./routes.ts"
 import type { Upstream } from "./upstream.ts"
 import { keepable, type Wire } from "./wire.ts"
@@ -269,7 +269,7 @@ export class Exchange implements Held {
     if (this.#answerBegun) {
       this.#settle()
       this.#caller.truncate()
-    } else if (upstream.reused && !upstream.answered && !this.#retried && this.#replay !== undefined) {
+    } else if (this.#mayHaveComeTooLate(upstream)) {
       this.#retry()
     } else if (this.#isTooEarlyFor(upstream)) {
       this.#tryLater()
@@ -322,6 +322,20 @@ export class Exchange implements Held {
     for (const piece of this.#replay ?? []) putContent(upstream, this.#chunked, piece, 0, piece.length)
     if (this.requestDone && this.#chunked) upstream.put(`0\r\n${this.#trailers}\r\n`)
     return upstream.flush()
+  }
+
+  /**
+   * The app may have hung up on a connection that was in nobody's use, at the moment when it was used again: that shows at once. An
+   * app that ends later ends the request with it, or a request without an answer would wake the app that was put to sleep under it.
+   */
+  #mayHaveComeTooLate(upstream: Upstream): boolean {
+    return (
+      upstream.reused &&
+      !upstream.answered &&
+      !this.#retried &&
+      this.#replay !== undefined &&
+      performance.now() - this.#begunAt < HANG_UP_MS
+    )
   }
 
   /** The app was just woken, and has not taken the request, or may be given it twice. */

@@ -10,6 +10,8 @@ export const MAX_TRAILER_BYTES = 8_192
 export const MAX_CHUNK_LINE_BYTES = 256
 /** All chunk extensions of one body together, in bytes. */
 export const MAX_CHUNK_EXTENSION_BYTES = 16_384
+/** How long after a request an app that closes its connection may have done so before it saw the request; in ms. */
+export const HANG_UP_MS = 10_000
 /** The most that is kept of a request's body, so that it can be sent again; in bytes. */
 export const MAX_REPLAY_BYTES = 65_536
 /** The most interim answers to one request of HTTP/2 that are passed on. */
