@@ -1,4 +1,5 @@
 /** Laying out and starting a machine: its kernel, its accounts, its systemd. */
+import { execFileSync } from "node:child_process"
 import * as fs from "node:fs"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -220,6 +221,49 @@ describe("nibrunnerd start", () => {
       ])
       assert.isTrue(fs.existsSync(tls))
       assert.deepStrictEqual(deeds(machine.calls()), [])
+    })
+  )
+
+  it.live("takes a certificate with its key and a pool of authorities, and says what of them is wrong", () =>
+    Effect.gen(function* () {
+      const files = {
+        "proxy.http.tls.certificate": '"/etc/tls.crt"',
+        "proxy.http.tls.key": '"/etc/tls.key"',
+        "proxy.http.tls.client_ca.certificate": '"/etc/ca.crt"'
+      }
+      const machine = yield* makeMachine({ ...local, ...files })
+      const make = (name: string) =>
+        execFileSync(
+          "openssl",
+          [
+            ...["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"],
+            ...["-subj", `/CN=${name}`, "-keyout", machine.at(`/etc/${name}.key`)],
+            ...["-out", machine.at(`/etc/${name}.crt`)]
+          ],
+          { stdio: "ignore" }
+        )
+      make("tls")
+      make("ca")
+      assert.isUndefined((yield* machine.start()).problem)
+
+      fs.copyFileSync(machine.at("/etc/ca.key"), machine.at("/etc/tls.key"))
+      machine.write("/etc/ca.crt", "no certificate\n")
+      assert.deepStrictEqual(reasonsOf((yield* machine.start()).problem), [
+        "/etc/tls.key is not the key of /etc/tls.crt (proxy.http.tls.key)",
+        "/etc/ca.crt holds no PEM certificate (proxy.http.tls.client_ca.certificate)"
+      ])
+
+      machine.write("/etc/tls.key", "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n")
+      fs.rmSync(machine.at("/etc/ca.crt"))
+      const reasons = reasonsOf((yield* machine.start()).problem)
+      assert.strictEqual(
+        reasons[0],
+        "/etc/tls.key holds no private key in PEM that can be read without a password (proxy.http.tls.key)"
+      )
+      assert.match(
+        reasons[1] ?? "",
+        /\/etc\/ca\.crt does not exist \(proxy\.http\.tls\.client_ca\.certificate\)$/u
+      )
     })
   )
 
