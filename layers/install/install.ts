@@ -149,7 +149,7 @@ export const installHost = Effect.fnUntraced(function* (
   const own = (file: HostFile, verb = "wrote") => writeFile(place, file, verb, changes)
   if (starter !== undefined) yield* own({ path: configFile, contents: starter, mode: 0o644 })
   if (hostEnv === undefined) yield* own({ path: envFile, contents: newHostEnv(config), mode: 0o600 })
-  yield* setAside(place, ids, changes)
+  yield* setAside(place, config.max_apps, changes)
   for (const path of removableFiles)
     if (!files.some((file) => file.path === path)) yield* removeGenerated(place, path, changes)
   for (const { file, kind } of plans)

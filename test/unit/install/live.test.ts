@@ -1,8 +1,8 @@
 /** Laying out and starting a machine: its kernel, its accounts, its systemd. */
-import { execFileSync } from "node:child_process"
+import { execFileSync, spawnSync } from "node:child_process"
 import * as fs from "node:fs"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Fiber } from "effect"
 import { HostNotReady, InstallFailed } from "../../../src/services/Installer.ts"
 import { makeMachine } from "./machine.ts"
 import { local, onZerofs, treeOf } from "./support.ts"
@@ -39,6 +39,29 @@ describe("nibrunnerd install on a machine", () => {
       assert.match(reasons[2] ?? "", /guest\/kernel is absent.*nibrunnerd install --from DIR/u)
       assert.deepStrictEqual([out, machine.calls()], [[], []])
       assert.strictEqual(treeOf(machine.root), before)
+    })
+  )
+
+  it.live("waits while another program changes the ids, and takes no lock of the dead for one", () =>
+    Effect.gen(function* () {
+      const machine = yield* makeMachine(local)
+      // a process that has ended: its number is free, or at least not a holder's
+      const { pid } = spawnSync("true")
+      machine.write("/etc/subgid.lock", `${pid}\0`)
+      machine.write("/etc/subuid.lock", `${process.pid}\0`)
+      const installing = yield* Effect.forkChild(machine.install(), { startImmediately: true })
+      const ours = machine.at("/etc/subuid")
+      // it is there while the lock is asked for
+      while (!fs.existsSync(`${ours}.${process.pid}`)) yield* Effect.sleep(5)
+      assert.isFalse(fs.existsSync(ours))
+      machine.write("/etc/subuid", "someone:1879048192:10\n")
+      fs.rmSync(machine.at("/etc/subuid.lock"))
+      assert.isUndefined((yield* Fiber.join(installing)).problem)
+      assert.strictEqual(machine.read("/etc/subuid"), "someone:1879048192:10\nnibrunner:1879048202:16384\n")
+      assert.deepStrictEqual(
+        fs.readdirSync(machine.at("/etc")).filter((name) => /^sub.*\./u.test(name)),
+        []
+      )
     })
   )
 
