@@ -200,7 +200,9 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app on a real micro
         yield* request(host, "app-1", "/write?path=note&body=kept")
         yield* request(host, "app-2", "/remember")
         const victim = vmmsOf(host).find((pid) =>
-          readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(join(host.runtime, `vm/${slotOf(hostPort)}/`))
+          readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(
+            `${join(host.runtime, "vm", String(slotOf(hostPort)))}\0`
+          )
         )
         assert.isDefined(victim)
         process.kill(victim ?? 0, "SIGKILL")

@@ -338,13 +338,16 @@ export class Exchange implements Held {
     )
   }
 
-  /** The app was just woken, and has not taken the request, or may be given it twice. */
+  /**
+   * The app was just woken, and has not taken the request. One that was taken is not given again, idempotent or not: an app that
+   * dies of it would die of it again and again.
+   */
   #isTooEarlyFor(upstream: Upstream): boolean {
     return (
       performance.now() < this.#app.settlesAt &&
       this.#replay !== undefined &&
       !upstream.answered &&
-      (this.#idempotent || !upstream.reached)
+      !upstream.reached
     )
   }
 
