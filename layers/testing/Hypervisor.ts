@@ -29,24 +29,32 @@ const find = (host: FakeHost, record: MachineRecord) =>
     (machine) => machine.record.machineId === record.machineId && sameProcess(record, machine.record)
   )
 
-const attach = (
-  machine: FakeMachine,
-  told: (exit: MachineExit) => MachineExit
-): Effect.Effect<Machine, never, Scope.Scope> =>
+/** @param exit what the daemon sees of its end, which may be less than happened */
+const attached = (machine: FakeMachine, exit: Machine["exit"]): Machine => ({
+  record: machine.record,
+  exit,
+  channel: { kind: "unix", path: `/fake/vm/${machine.spec.slot}/guest.sock` },
+  residentBytes: Effect.sync(() =>
+    Deferred.isDoneUnsafe(machine.ended) ? Option.none() : Option.some(machine.residentBytes)
+  )
+})
+
+/** As a daemon sees the end of a process that is no child of its own. */
+const seenFromAfar = (machine: FakeMachine): Effect.Effect<Machine["exit"], never, Scope.Scope> =>
   Effect.gen(function* () {
     const exit = yield* Deferred.make<MachineExit>()
     yield* Deferred.await(machine.ended).pipe(
-      Effect.flatMap((ended) => Deferred.succeed(exit, told(ended))),
+      Effect.flatMap((ended) =>
+        Deferred.succeed(
+          exit,
+          "reason" in ended && ended.reason !== undefined
+            ? { kind: "gone", reason: ended.reason }
+            : { kind: "gone" }
+        )
+      ),
       Effect.forkScoped
     )
-    return {
-      record: machine.record,
-      exit,
-      channel: { kind: "unix", path: `/fake/vm/${machine.spec.slot}/guest.sock` },
-      residentBytes: Effect.sync(() =>
-        Deferred.isDoneUnsafe(machine.ended) ? Option.none() : Option.some(machine.residentBytes)
-      )
-    }
+    return exit
   })
 
 /** A hypervisor over the given world. Each build is another daemon's: build it anew to play a restart. */
@@ -88,7 +96,7 @@ export const layerHypervisor = (host: FakeHost) =>
                   dead() ? Effect.void : finish(machine, { kind: "killed", signal: "SIGKILL" })
                 )
               )
-              return yield* attach(machine, (exit) => exit)
+              return attached(machine, machine.ended)
             })
           ),
 
@@ -104,13 +112,7 @@ export const layerHypervisor = (host: FakeHost) =>
               if (sleeper.record.machineId === machine.record.machineId) host.snapshots.delete(directory)
             }
             machine.paused = false
-            return Option.some(
-              yield* attach(machine, (exit) =>
-                "reason" in exit && exit.reason !== undefined
-                  ? { kind: "gone", reason: exit.reason }
-                  : { kind: "gone" }
-              )
-            )
+            return Option.some(attached(machine, yield* seenFromAfar(machine)))
           }),
 
         kill: (record) =>
@@ -199,7 +201,7 @@ export const layerHypervisor = (host: FakeHost) =>
               const machine = yield* start(spec, snapshot.sleeper)
               const now = yield* Clock.currentTimeMillis
               machine.clockOffsetMs -= now - snapshot.record.takenAt
-              return yield* attach(machine, (exit) => exit)
+              return attached(machine, machine.ended)
             })
           ),
 

@@ -77,9 +77,9 @@ export const bounds = {
 
 /** What is counted of one app. */
 export class AppCounts {
-  readonly failures = new Map<FailureReason, number>()
+  readonly failures = new Counter<FailureReason>()
   /** By the kind of its health check. */
-  readonly unhealthy = new Map<HealthCheck["kind"], number>()
+  readonly unhealthy = new Counter<HealthCheck["kind"]>()
   readonly probes = new Counter()
   readonly wakes = new Counter()
   readonly sleeps = new Counter()
@@ -112,8 +112,6 @@ export interface HostCounts {
   readonly snapshotsDiscarded: Counter
   readonly apps: ReadonlyMap<AppId, AppCounts>
 }
-
-const plusOne = <Key>(map: Map<Key, number>, key: Key) => map.set(key, (map.get(key) ?? 0) + 1)
 
 /** The effect's answer with the seconds that it took, by the monotonic side of the Clock. */
 export const timed = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<[seconds: number, A], E, R> =>
@@ -217,15 +215,9 @@ export const makeHostMetrics = Effect.map(Clock.currentTimeMillis, (startedAt) =
         apps.delete(appId)
       }),
     appFailed: (appId: AppId, reason: FailureReason) =>
-      Effect.sync(() => {
-        const known = apps.get(appId)
-        if (known !== undefined) plusOne(known.failures, reason)
-      }),
+      Effect.sync(() => apps.get(appId)?.failures.add(reason)),
     appUnhealthy: (appId: AppId, kind: HealthCheck["kind"]) =>
-      Effect.sync(() => {
-        const known = apps.get(appId)
-        if (known !== undefined) plusOne(known.unhealthy, kind)
-      }),
+      Effect.sync(() => apps.get(appId)?.unhealthy.add(kind)),
     probed: (appId: AppId, kind: HealthCheck["kind"], result: ProbeOutcome, seconds: number) =>
       Effect.sync(() => {
         counts.probes.observe(labelText({ result }), seconds)

@@ -3,21 +3,22 @@
 /** Label text as it stands between the braces of a sample; empty for a series without labels. */
 export type LabelText = string
 
-/** Grows only. */
-export class Counter {
-  readonly #totals = new Map<LabelText, number>()
+/** Grows only. An app has several of which most count nothing, and take no room. */
+export class Counter<Key extends string = LabelText> {
+  #totals: Map<Key, number> | undefined
 
   /** @param known label texts that are on the page from the start, at 0, so that a first event is seen as a rise */
-  constructor(known: ReadonlyArray<LabelText> = []) {
-    for (const labels of known) this.#totals.set(labels, 0)
+  constructor(known: ReadonlyArray<NoInfer<Key>> = []) {
+    for (const labels of known) this.add(labels, 0)
   }
 
-  add(labels: LabelText, by = 1): void {
+  add(labels: Key, by = 1): void {
+    this.#totals ??= new Map()
     this.#totals.set(labels, (this.#totals.get(labels) ?? 0) + by)
   }
 
-  get totals(): ReadonlyMap<LabelText, number> {
-    return this.#totals
+  get totals(): ReadonlyMap<Key, number> {
+    return this.#totals ?? new Map()
   }
 }
 

@@ -29,7 +29,7 @@ export const appFamilies: ReadonlyArray<Family<MetricsView>> = [
     "How often the app was refused, could not be started or ended: got no slot, its layers, its volume or the boot failed, the microVM exited, it never passed its health check, its restart budget was used up.",
     { app: appLabel, reason: failureReasons },
     perApp(({ label, counts }, put) => {
-      for (const [reason, total] of counts?.failures ?? [])
+      for (const [reason, total] of counts?.failures.totals ?? [])
         put(joinLabels(label, labelText({ reason })), total)
     })
   ),
@@ -38,7 +38,8 @@ export const appFamilies: ReadonlyArray<Family<MetricsView>> = [
     "How often the app became unhealthy, by the kind of its health check.",
     { app: appLabel, kind: healthKinds },
     perApp(({ label, counts }, put) => {
-      for (const [kind, total] of counts?.unhealthy ?? []) put(joinLabels(label, labelText({ kind })), total)
+      for (const [kind, total] of counts?.unhealthy.totals ?? [])
+        put(joinLabels(label, labelText({ kind })), total)
     })
   ),
   gauge(
