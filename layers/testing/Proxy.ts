@@ -266,8 +266,10 @@ const setTarget = (world: ProxyWorld, appId: AppId, target: AppRoute["target"]):
 }
 
 const putRoute = (world: ProxyWorld, route: AppRoute): void => {
+  const isTaken = (hostname: string) => route.hostnames.includes(hostname)
   for (const other of world.routes.values()) {
-    const hostnames = other.hostnames.filter((hostname) => !route.hostnames.includes(hostname))
+    if (!other.hostnames.some(isTaken)) continue
+    const hostnames = other.hostnames.filter((hostname) => !isTaken(hostname))
     world.routes.set(other.appId, { ...other, hostnames })
   }
   world.routes.set(route.appId, route)
