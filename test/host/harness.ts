@@ -50,6 +50,8 @@ export const makeHost = (
     readonly network?: "tap" | "user"
     readonly zerofs?: ZerofsSection
     readonly rawPorts?: number
+    /** Boots and wakes at a time: more than there are processors only wait for each other, without KVM past their time. */
+    readonly starts?: number
   } = {}
 ) =>
   Effect.gen(function* () {
@@ -63,13 +65,18 @@ export const makeHost = (
         })
     )
     const proxyPort = yield* freePort(0)
-    return yield* layOut(folder, {
+    const host = yield* layOut(folder, {
       maxApps: options.maxApps ?? 16,
       proxyPort,
       network: options.network ?? "user",
       ...(options.rawPorts === undefined ? {} : { rawPorts: options.rawPorts }),
       ...(options.zerofs === undefined ? {} : { zerofs: options.zerofs })
     })
+    if (options.starts !== undefined) {
+      const config = readFileSync(host.config, "utf8")
+      writeFileSync(host.config, `max_concurrent_vm_starts = ${options.starts}\n${config}`)
+    }
+    return host
   })
 
 /** A daemon that is stopped by `stop` (SIGTERM, its end awaited) or ended at once by `kill`. */
