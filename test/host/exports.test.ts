@@ -99,13 +99,16 @@ find . -type d -printf '%p d %m\\n' -o ! -type p -printf '%p %y %m %s %l\\n' | s
 find . -type f -print0 | sort -z | xargs -0 sha256sum >> /tmp/list
 exec /app/server`
 
-/** A tree without its owners, the fractions of its times, and the times and sizes of directories. */
+/**
+ * A tree without its owners and the fractions of its times, the times and sizes of directories, what means nothing of a
+ * whiteout, and the time of a file that PID 1 writes at each boot.
+ */
 const tree = (root: string): string =>
   execFileSync(
     "bash",
     [
       "-c",
-      `cd "$1" && find . -type d -printf '%p d %m\\n' -o -printf '%p %y %m %s %n %T@ %l\\n' | sed 's/\\.[0-9]* / /' | sort
+      `cd "$1" && find . -type d -printf '%p d %m\\n' -o -type c -printf '%p c\\n' -o ! -path ./etc/resolv.conf -printf '%p %y %m %s %n %T@ %l\\n' | sed 's/\\.[0-9]* / /' | sort
        find . -type f -print0 | sort -z | xargs -0 -r sha256sum
        find . -print0 | sort -z | xargs -0 -r getfattr -h -d -m - 2>/dev/null`,
       "bash",
