@@ -1,6 +1,6 @@
 /**
  * Many apps that sleep and wake under random traffic, by policy and by hand: no request fails, no counter loses or repeats a
- * number, and when the apps are gone nothing of them is left. By default a few apps for half a minute on each network;
+ * number, and when the apps are gone nothing of them is left. By default a few apps for twenty seconds on each network;
  * NIBRUNNER_CYCLE_APPS and NIBRUNNER_CYCLE_SECONDS make it more, and have the figures printed.
  */
 import { execFileSync } from "node:child_process"
@@ -29,7 +29,7 @@ import { cleared, taps } from "./network/tap-world.ts"
 import { inOwnNamespace } from "./own-namespace.ts"
 
 const appCount = Number(process.env.NIBRUNNER_CYCLE_APPS ?? 6)
-const seconds = Number(process.env.NIBRUNNER_CYCLE_SECONDS ?? 30)
+const seconds = Number(process.env.NIBRUNNER_CYCLE_SECONDS ?? 20)
 const telling = process.env.NIBRUNNER_CYCLE_SECONDS !== undefined
 /** Boots go two at a time, and take some seconds each. */
 const limitMs = 240_000 + appCount * 15_000 + seconds * 1_000
