@@ -45,6 +45,8 @@ export interface AppOptions {
 
 /** How long a slot that could not be had is waited for before the next try. */
 const slotRetryMs = 10_000
+/** The planner asks for the same step again; without a pause it would do so for ever. */
+const pauseMs = 1_000
 /** The layers of a release that could not be fetched are fetched again after this long; the old one serves on. */
 const fetchRetryMs = 30_000
 /** A volume that failed is tried again after this long. */
@@ -279,7 +281,7 @@ const stepEnded = Effect.fnUntraced(function* (app: App, step: Step, failure: St
   }
   if (failure === undefined) return
   yield* Effect.logWarning(`${model.appId}: ${step.kind} failed: ${failure.reason}`)
-  yield* app.host.metrics.appFailed(model.appId, failure.kind)
+  if (failure.shortMib === undefined) yield* app.host.metrics.appFailed(model.appId, failure.kind)
   const at = yield* Clock.currentTimeMillis
   switch (step.kind) {
     case "start":
@@ -303,7 +305,7 @@ const stepEnded = Effect.fnUntraced(function* (app: App, step: Step, failure: St
     }
     case "wake":
       // A cold boot that failed counts as any other; what sleeps on is asked for again by who comes next.
-      if (model.record?.asleep !== undefined) return
+      if (model.record?.asleep !== undefined) return step.patient ? yield* Effect.sleep(pauseMs) : undefined
       return yield* noted(
         app.amend((record) => ({
           ...record,
@@ -320,8 +322,7 @@ const stepEnded = Effect.fnUntraced(function* (app: App, step: Step, failure: St
       model.slotFailure = { reason: failure.reason, retryAt: at + slotRetryMs }
       return
     default:
-      // The planner asks for the same step again; without a pause it would do so for ever.
-      return yield* Effect.sleep(1_000)
+      return yield* Effect.sleep(pauseMs)
   }
 })
 

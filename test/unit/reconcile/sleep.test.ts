@@ -287,10 +287,10 @@ describe("an app that is on-request", () => {
     })
   )
 
-  it.effect("keeps its snapshot when the VMM does not even start, and is woken by who comes next", () =>
+  it.effect("keeps its snapshot when the VMM does not even start, twice, and is woken by who comes next", () =>
     Effect.gen(function* () {
       const host = yield* asleep()
-      host.machine.next("wake", "app-1", { fail: "a port is taken" })
+      host.machine.next("wake", "app-1", { fail: "a port is taken" }, { fail: "a port is taken" })
       const first = yield* request(host.proxy, at)
       assert.strictEqual(first.kind === "proxy" ? first.status : 200, 503)
       assert.strictEqual(host.instanceOf("app-1")?.state, "idle")
@@ -335,6 +335,22 @@ describe("an app that is on-request", () => {
       yield* host.put(documentOf(onRequest({ desiredState: "running", activation: null })))
       yield* host.untilState("app-1", "running")
       assert.strictEqual(host.machine.callsOf("wake").length, 1)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("one that is to run and cannot be woken is tried again, now and then", () =>
+    Effect.gen(function* () {
+      const host = yield* asleep()
+      host.machine.always("wake", "app-1", { fail: "a port is taken" })
+      yield* host.put(documentOf(onRequest({ desiredState: "running", activation: null })))
+      yield* TestClock.adjust(30_000)
+      const tries = host.machine.callsOf("wake").length
+      assert.isAbove(tries, 5)
+      assert.isBelow(tries, 140)
+      host.machine.always("wake", "app-1", undefined)
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual(host.machine.callsOf("boot").length, 1)
       yield* host.stop()
     })
   )
