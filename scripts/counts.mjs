@@ -1,18 +1,19 @@
 // @ts-check
 /**
- * Prints "N passed, N failed" from vitest's JSON report; what was skipped and which files could not be run go to
+ * Prints "N passed, N failed" from vitest's JSON reports, added up; what was skipped and which files could not be run go to
  * stderr. A file that could not be run counts as one failure, since none of its tests did. Exit code 1 when
  * anything failed or nothing passed. Runs on Node 18.
  *
- *     node scripts/counts.mjs REPORT
+ *     node scripts/counts.mjs REPORT…
  */
 import { readFileSync } from "node:fs"
 
-const [file] = process.argv.slice(2)
-if (file === undefined) throw new Error("usage: node scripts/counts.mjs REPORT")
+const files = process.argv.slice(2)
+if (files.length === 0) throw new Error("usage: node scripts/counts.mjs REPORT…")
 
-/** @type {{ testResults: Array<{ name: string, status: string, message: string, assertionResults: Array<{ status: string }> }> }} */
-const { testResults } = JSON.parse(readFileSync(file, "utf8"))
+/** @typedef {{ name: string, status: string, message: string, assertionResults: Array<{ status: string }> }} FileResult */
+/** @type {Array<FileResult>} */
+const testResults = files.flatMap((file) => JSON.parse(readFileSync(file, "utf8")).testResults)
 
 const statuses = testResults.flatMap((result) => result.assertionResults.map((test) => test.status))
 /** @param {string} status */

@@ -32,6 +32,16 @@ describe("the counts of a run", () => {
     ])
   })
 
+  it("are those of all reports together", () => {
+    const reports = ["one.json", "two.json"].map((name) => join(folder, name))
+    for (const report of reports)
+      writeFileSync(report, JSON.stringify({ testResults: [file("passed", "passed", "passed")] }))
+    const { status, stdout } = spawnSync(process.execPath, [join(root, "scripts/counts.mjs"), ...reports], {
+      encoding: "utf8"
+    })
+    assert.deepStrictEqual([stdout.trim(), status], ["4 passed, 0 failed", 0])
+  })
+
   it("fail the run when a test failed", () => {
     assert.deepStrictEqual(counts(file("failed", "passed", "failed")), ["1 passed, 1 failed", 1])
   })
