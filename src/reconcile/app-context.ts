@@ -1,5 +1,5 @@
 /** What the steps of one app work with. */
-import { Clock, Effect, Schema, Scope, Semaphore } from "effect"
+import { Clock, Deferred, Effect, Schema, Scope, Semaphore } from "effect"
 import { FetchProgress } from "../services/ArtifactStore.ts"
 import type { AppRecord, HostStateError } from "../services/HostState.ts"
 import type { Health } from "./health.ts"
@@ -92,6 +92,10 @@ export class App {
       model.attachment = attachment
       model.health = health
       model.sleepFailure = undefined
+      // What was due was the microVM before.
+      if (model.sleepDue?.answer !== undefined)
+        yield* Deferred.succeed(model.sleepDue.answer, `${appId} was replaced meanwhile`)
+      model.sleepDue = undefined
       model.wakeFailure = undefined
     })
   }

@@ -224,6 +224,8 @@ const handle = (app: App, message: AppMessage): Effect.Effect<void> => {
   switch (message.kind) {
     case "desired":
       model.desired = message.desired
+      // Who corrects a release that could not be fetched waits for nothing.
+      if (model.replacement?.failure !== undefined) model.replacement = undefined
       return Effect.void
     case "step-ended":
       return stepEnded(app, message.step, message.failure)

@@ -5,14 +5,17 @@ import type { App } from "./app-context.ts"
 import { verdict } from "./health.ts"
 import { type SleepReason, sleepPolicy, sleepReason } from "./idle.ts"
 import type { AppMessage, StepFailure } from "./model.ts"
-import type { Step } from "./plan.ts"
+import { dormant, type Step } from "./plan.ts"
 
 /** Why the app is not put to sleep now; undefined when it may be. @param now ms since 1970 */
 const obstacle = ({ model, host }: App, reason: SleepReason, now: number): string | undefined => {
   const { appId, attachment, step } = model
   const { instance } = model.desired
   if (instance?.desiredState !== "on-request") return `${appId} is not on-request: nothing would wake it`
-  if (attachment === undefined) return `${appId} is not up`
+  if (attachment === undefined)
+    return dormant(model.record, instance, false) ? `${appId} sleeps already` : `${appId} is not up`
+  if (attachment.instance.deploymentId !== instance.deploymentId)
+    return `${appId} is about to be replaced by ${instance.deploymentId}`
   if (step !== undefined || model.sleepDue !== undefined) return `${appId} is busy: ${step?.kind ?? "sleep"}`
   const uptimeMs = now - (model.record?.startedAt ?? now)
   if (verdict(model.health, attachment.instance.config.healthCheck, uptimeMs) !== "running")

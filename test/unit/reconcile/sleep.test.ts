@@ -287,19 +287,21 @@ describe("an app that is on-request", () => {
     })
   )
 
-  it.effect("keeps its snapshot when the VMM does not even start, twice, and is woken by who comes next", () =>
-    Effect.gen(function* () {
-      const host = yield* asleep()
-      host.machine.next("wake", "app-1", { fail: "a port is taken" }, { fail: "a port is taken" })
-      const first = yield* request(host.proxy, at)
-      assert.strictEqual(first.kind === "proxy" ? first.status : 200, 503)
-      assert.strictEqual(host.instanceOf("app-1")?.state, "idle")
-      const second = yield* Effect.forkChild(request(host.proxy, at))
-      yield* host.untilState("app-1", "running")
-      assert.strictEqual((yield* Fiber.join(second)).kind, "app")
-      assert.strictEqual(host.machine.callsOf("boot").length, 1)
-      yield* host.stop()
-    })
+  it.effect(
+    "keeps its snapshot when the VMM does not even start, twice, and is woken by who comes next",
+    () =>
+      Effect.gen(function* () {
+        const host = yield* asleep()
+        host.machine.next("wake", "app-1", { fail: "a port is taken" }, { fail: "a port is taken" })
+        const first = yield* request(host.proxy, at)
+        assert.strictEqual(first.kind === "proxy" ? first.status : 200, 503)
+        assert.strictEqual(host.instanceOf("app-1")?.state, "idle")
+        const second = yield* Effect.forkChild(request(host.proxy, at))
+        yield* host.untilState("app-1", "running")
+        assert.strictEqual((yield* Fiber.join(second)).kind, "app")
+        assert.strictEqual(host.machine.callsOf("boot").length, 1)
+        yield* host.stop()
+      })
   )
 
   it.effect("is woken by a connection to a raw port, which then reaches it", () =>
@@ -452,6 +454,30 @@ describe("a release that replaces one that is up", () => {
       yield* host.until("the new one is up", () => host.instanceOf("app-1")?.state === "running")
       assert.strictEqual(host.instanceOf("app-1")?.deploymentId, "dep-2")
       assert.strictEqual(host.machine.callsOf("boot").length, 2)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("a corrected one is fetched at once, and the quiet of the old one is not held against it", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(documentOf(onRequest()))
+      yield* host.untilState("app-1", "running")
+      host.images.script.fail("prepare", new ObjectMissing({ objectKey: "server", store: "/store" }), {
+        times: 7
+      })
+      yield* host.put(documentOf(onRequest({ deploymentId: "dep-2" })))
+      yield* TestClock.adjust(3 * minute - 25_000)
+      assert.strictEqual(host.machine.callsOf("freeze").length, 0)
+      const fetches = host.images.script.count("prepare")
+      yield* host.put(documentOf(onRequest({ deploymentId: "dep-2", hostnames: [] })))
+      yield* TestClock.adjust(1_000)
+      assert.isAbove(host.images.script.count("prepare"), fetches)
+      yield* host.until("the new one is up", () => host.instanceOf("app-1")?.state === "running")
+      yield* TestClock.adjust(30_000)
+      assert.strictEqual(host.instanceOf("app-1")?.message, undefined)
+      assert.strictEqual(host.machine.callsOf("freeze").length, 0)
       yield* host.stop()
     })
   )
