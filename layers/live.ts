@@ -17,6 +17,7 @@ import { layerProxy, type ProxyOptions } from "./proxy/layer.ts"
 import { layerFileReporter } from "./reporter/file.ts"
 import { layerMetricsPage } from "./reporter/metrics.ts"
 import { layerSettings } from "./settings.ts"
+import { lockRuntimeDirectory } from "./state/lock.ts"
 import { layerSqliteState } from "./state/sqlite.ts"
 import { layerArtifacts, layerExports } from "./store/configured.ts"
 import { layerLocalFileVolumes } from "./volume/local-file.ts"
@@ -103,6 +104,7 @@ export const layerLive = (config: HostConfig, secrets: HostSecrets) => {
   // The order is a promise: who does not hold the state directory has touched nothing.
   return Layer.unwrap(Effect.as(supported(config), services)).pipe(
     Layer.provideMerge(layerSqliteState({ stateDir })),
+    Layer.provideMerge(Layer.effectDiscard(lockRuntimeDirectory(paths.runtime_dir))),
     Layer.provideMerge(image)
   )
 }

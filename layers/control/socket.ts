@@ -23,7 +23,7 @@ const listen = (path: string, handle: (request: IncomingMessage, response: Serve
     Effect.callback<ReturnType<typeof createServer>, ControlError>((resume) => {
       const failed = (error: Error) => resume(Effect.fail(new ControlError({ path, reason: error.message })))
       const server = createServer({ requestTimeout: 5_000, headersTimeout: 5_000 }, handle)
-      server.maxConnections = 16
+      server.maxConnections = 128
       server.once("error", failed)
       try {
         fs.rmSync(path, { force: true })

@@ -7,44 +7,56 @@ import { HostStateError } from "../../src/services/HostState.ts"
 import { makeDirectory, makePrivateFile, replaceFile } from "../files/durable.ts"
 import { ifPresent, onFile } from "../files/problem.ts"
 
-/** Another daemon runs on this state directory. */
+/** Another daemon runs on this directory. `key` is that of the configuration. */
 export class StateDirectoryInUse extends Schema.TaggedError<StateDirectoryInUse>()("StateDirectoryInUse", {
   stateDir: Schema.String,
+  key: Schema.String,
   pid: Schema.optionalKey(Schema.Int)
 }) {
   override get message() {
     const who = this.pid === undefined ? "another daemon" : `the daemon with pid ${this.pid}`
-    return `${who} is using ${this.stateDir} (paths.state_dir); two daemons must not share it`
+    return `${who} is using ${this.stateDir} (${this.key}); two daemons must not share it`
   }
 }
 
 /** Milliseconds that a daemon waits for the lock: who only looks whether it is held has it for less than one. */
 const LOOKED_AT = 250
 
-const lockFile = (stateDir: string): string => path.join(stateDir, "state", "daemon.lock")
+const LOCK = "daemon.lock"
+const lockFile = (stateDir: string): string => path.join(stateDir, "state", LOCK)
 
 /**
  * Holds the state directory for as long as the scope lasts; fails when another daemon holds it. The lock
  * is the kernel's (SQLite's, on an empty database; Node has no flock): it ends with the process however that
  * ends, so no lock is ever left behind. The pid lies beside it for the sentence only.
  */
-export const lockStateDirectory = (
-  stateDir: string
+export const lockStateDirectory = (stateDir: string) =>
+  lock(stateDir, path.join(stateDir, "state"), "paths.state_dir")
+
+/** The same for the directory of the VMMs' sockets: who starts there ends whatever VMM is not its own. */
+export const lockRuntimeDirectory = (runtimeDir: string) =>
+  lock(runtimeDir, path.join(runtimeDir, "daemon"), "paths.runtime_dir")
+
+const lock = (
+  stateDir: string,
+  directory: string,
+  key: string
 ): Effect.Effect<void, StateDirectoryInUse | HostStateError, Scope.Scope> =>
   Effect.gen(function* () {
-    const directory = path.join(stateDir, "state")
-    const file = lockFile(stateDir)
+    const file = path.join(directory, LOCK)
     const pidFile = path.join(directory, "daemon.pid")
     yield* makeDirectory(directory, 0o700)
     yield* makePrivateFile(file)
-    const lock = yield* Effect.acquireRelease(
+    const held = yield* Effect.acquireRelease(
       onLock(() => new DatabaseSync(file, { timeout: LOOKED_AT })),
       (open) => Effect.sync(() => open.close())
     )
     // Nothing is ever written, so there is no journal to be kept beside it.
-    yield* onLock(() => lock.exec("PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE")).pipe(
+    yield* onLock(() => held.exec("PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE")).pipe(
       Effect.catchIf(isBusy, () =>
-        Effect.flatMap(readPid(pidFile), (pid) => Effect.fail(new StateDirectoryInUse({ stateDir, ...pid })))
+        Effect.flatMap(readPid(pidFile), (pid) =>
+          Effect.fail(new StateDirectoryInUse({ stateDir, key, ...pid }))
+        )
       )
     )
     yield* replaceFile(pidFile, Buffer.from(`${process.pid}\n`), 0o600)

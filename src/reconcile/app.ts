@@ -39,12 +39,14 @@ export interface AppOptions {
   readonly mailbox: Queue.Queue<AppMessage>
   /** Asked when nothing of the app is left; true when the fiber may end, false when a message came in between. */
   readonly mayEnd: () => boolean
-  /** Run once, when the app has been looked at for the first time. */
+  /** Run when the app has been looked at for the first time, or is not waited for. Safe to repeat. */
   readonly looked: Effect.Effect<void>
 }
 
 /** How long a slot that could not be had is waited for before the next try. */
 const slotRetryMs = 10_000
+/** What taking up a microVM may take before the host goes on without it. */
+const adoptionMs = 10_000
 /** The planner asks for the same step again; without a pause it would do so for ever. */
 const pauseMs = 1_000
 /** The layers of a release that could not be fetched are fetched again after this long; the old one serves on. */
@@ -114,6 +116,8 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
   if (record?.instance !== undefined && machine !== undefined) {
     // In the report from the start, should taking it up take long; nothing is counted or routed by it yet.
     yield* host.publish(appStatus(model, yield* Clock.currentTimeMillis, refusalOf(app)))
+    // The host does not wait for one that gives no answer.
+    yield* Effect.forkChild(Effect.delay(options.looked, adoptionMs))
     // As long as nobody knows whether the microVM runs, nothing else may be started in its place.
     yield* adopt(app, machine, record.instance).pipe(
       Effect.tapError((error) =>

@@ -59,7 +59,10 @@ const sweep = Effect.fnUntraced(function* (host: HostContext, notes: Notes) {
 /** Removes snapshots that no app wakes from any more. Nothing may fall asleep before. */
 const sweepSnapshots = Effect.fnUntraced(function* ({ state, hypervisor, settings }: HostContext) {
   const records = yield* state.apps
-  const keep = records.filter(({ asleep }) => asleep?.machine !== undefined).map(({ appId }) => appId)
+  // One whose microVM cannot be taken up yet may have been falling asleep, or waking.
+  const keep = records
+    .filter(({ asleep, machine }) => (asleep?.machine ?? machine) !== undefined)
+    .map(({ appId }) => appId)
   const removed = yield* hypervisor.sweepSnapshots(settings.snapshotDir, keep)
   if (removed.length > 0)
     yield* Effect.logWarning(
@@ -196,11 +199,14 @@ export const runHost = Effect.gen(function* () {
   if (inForce !== undefined) host.measurements.keepOnly(new Set(desired.keys()))
   yield* host.memory.setClaims(claimsOf(inForce?.document, desired, host.limits))
   const known = new Set([...notes.records.keys(), ...notes.volumes.keys(), ...desired.keys()])
-  let unseen = known.size
+  const unseen = new Set(known)
   const allLooked = yield* Deferred.make<void>()
-  const looked = Effect.suspend(() =>
-    --unseen === 0 ? Effect.asVoid(Deferred.succeed(allLooked, undefined)) : Effect.void
-  )
+  const looked = (appId: AppId) =>
+    Effect.suspend(() =>
+      unseen.delete(appId) && unseen.size === 0
+        ? Effect.asVoid(Deferred.succeed(allLooked, undefined))
+        : Effect.void
+    )
   if (known.size === 0) yield* Deferred.succeed(allLooked, undefined)
   yield* timed(Deferred.await(allLooked)).pipe(
     Effect.flatMap(([seconds]) =>
@@ -215,7 +221,7 @@ export const runHost = Effect.gen(function* () {
         appId,
         desired.get(appId) ?? unnamed,
         { record: notes.records.get(appId), volumes: notes.volumes.get(appId) ?? [] },
-        looked
+        looked(appId)
       ),
     { discard: true }
   )

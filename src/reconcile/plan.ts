@@ -216,9 +216,8 @@ const sooner = (left: number | undefined, right: number | undefined): number | u
   left === undefined ? right : right === undefined ? left : Math.min(left, right)
 
 /** A release that cannot be fetched replaces none: the old one serves on. */
-const planReplacement = (facts: AppFacts, instance: DesiredInstance): Plan => {
+const planReplacement = (facts: AppFacts, instance: DesiredInstance, replace: Plan): Plan => {
   const { replacement, refusal, now } = facts
-  const replace = step({ kind: "stop", reason: "superseded" })
   if (refusal !== undefined) return replace
   const fetchFirst = step({ kind: "fetch-layers", instance })
   if (replacement?.deploymentId !== instance.deploymentId) return fetchFirst
@@ -230,7 +229,8 @@ const planReplacement = (facts: AppFacts, instance: DesiredInstance): Plan => {
 const planMachine = (facts: AppFacts): Plan | undefined => {
   const { instance } = facts
   const reason = stopReason(facts)
-  if (reason === "superseded" && instance !== undefined) return planReplacement(facts, instance)
+  if (reason === "superseded" && instance !== undefined)
+    return planReplacement(facts, instance, step({ kind: "stop", reason }))
   if (reason !== undefined) return step({ kind: "stop", reason })
   return facts.sleepDue === undefined || instance?.desiredState !== "on-request"
     ? undefined
@@ -248,7 +248,11 @@ export const plan = (facts: AppFacts): Plan => {
   }
   const { record, instance } = facts
   if (record?.asleep !== undefined && !dormant(record, instance, facts.machineUp)) {
-    return step({ kind: "discard-snapshot" })
+    const discard = step({ kind: "discard-snapshot" })
+    // Who goes back to the release that sleeps, since the new one cannot be fetched, finds it as it was.
+    const replaced = instance !== undefined && wantsMachine(instance) && record.asleep.machine !== undefined
+    if (!replaced) return discard
+    return facts.refusal === undefined ? planReplacement(facts, instance, discard) : wait()
   }
   for (const wanted of facts.desiredVolumes) {
     const next = planVolume(facts, wanted)

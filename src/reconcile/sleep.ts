@@ -4,7 +4,7 @@
  * Nothing is written down before: until the snapshot is committed the microVM is the app, and a daemon that dies here
  * leaves one or the other. Whatever goes wrong, the app runs on with its memory, unless its VMM has ended.
  */
-import { Clock, Deferred, Effect, Exit, Schema } from "effect"
+import { Deferred, Effect, Exit, Schema } from "effect"
 import type { SnapshotPlace } from "../services/Hypervisor.ts"
 import { readArrivals } from "./activity.ts"
 import type { App } from "./app-context.ts"
@@ -55,7 +55,7 @@ const snapshot = Effect.fnUntraced(function* (app: App, { machine, instance, ses
   const place = snapshotPlace(app, instance.deploymentId)
   // What goes past the proxy to an app that sleeps would go to nobody: its next packet is to be a first one.
   yield* host.network.cut(machine.record.slot)
-  yield* guest.freeze(leaseMs).pipe(
+  return yield* guest.freeze(leaseMs).pipe(
     Effect.andThen(host.hypervisor.sleep(machine, place)),
     Effect.onExit((exit) =>
       Exit.isSuccess(exit) || Deferred.isDoneUnsafe(machine.exit) ? Effect.void : thaw
@@ -64,9 +64,8 @@ const snapshot = Effect.fnUntraced(function* (app: App, { machine, instance, ses
 })
 
 /** The snapshot is the app from now on, whether this can be written down or not: it is found by the machine's name. */
-const commit = Effect.fnUntraced(function* (app: App, attachment: Attachment) {
+const commit = Effect.fnUntraced(function* (app: App, attachment: Attachment, at: number) {
   const { host, model } = app
-  const at = yield* Clock.currentTimeMillis
   const { process: _, ...machine } = attachment.machine.record
   yield* letGo(attachment)
   model.attachment = undefined
@@ -90,8 +89,8 @@ export const sleep = Effect.fnUntraced(function* (app: App, attachment: Attachme
       Effect.gen(function* () {
         yield* app.progress({ kind: "falling-asleep" })
         if (!(yield* isQuiet(app, reason))) return yield* new NotQuiet({ appId: model.appId })
-        yield* host.metrics.snapshotTaken(model.appId, restore(snapshot(app, attachment)))
-        yield* commit(app, attachment)
+        const { takenAt } = yield* host.metrics.snapshotTaken(model.appId, restore(snapshot(app, attachment)))
+        yield* commit(app, attachment, takenAt)
         yield* Effect.logInfo(`${model.appId} sleeps (${reason})`)
       })
     )

@@ -98,6 +98,15 @@ const replacementMessage = ({
   return `deployment ${serving} serves until ${next} is fetched${how === undefined ? "" : `; ${how}`}`
 }
 
+/** Why the release that the document names does not take the place of one that sleeps. */
+const asleepMessage = ({ desired, replacement, record, progress }: AppModel): string | undefined => {
+  const next = desired.instance?.deploymentId
+  const failure = replacement?.deploymentId === next ? replacement?.failure : undefined
+  return failure === undefined
+    ? progressMessage(progress)
+    : `${next} cannot be fetched: ${failure.reason}. What deployment ${record?.instance?.deploymentId} holds asleep is kept`
+}
+
 const spentMessage = (attempts: number, maxRestarts: number, reason: string): string =>
   `${reason}. All ${maxRestarts} restarts are used up after ${attempts} starts: only a new deployment starts it again`
 
@@ -131,6 +140,9 @@ const stateOf = (
   }
   if (dormant(record, instance, attachment !== undefined)) {
     return [instance.desiredState === "on-request" ? "idle" : "pending", model.wakeFailure]
+  }
+  if (record?.asleep?.machine !== undefined && wantsMachine(instance)) {
+    return ["pending", asleepMessage(model)]
   }
   if (!wantsMachine(instance)) return record === undefined ? ["pending", undefined] : ["stopped", undefined]
   const volume = model.volumes.get(instance.volumeId)

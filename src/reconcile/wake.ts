@@ -70,6 +70,12 @@ const restore = Effect.fnUntraced(function* (app: App, was: DesiredInstance, slo
       reason: `there is none in ${place.directory}`
     })
   }
+  // Its volume has gone on since: a memory of before would not know it.
+  const { takenAt } = found.value
+  if (takenAt !== model.record?.asleep?.at) {
+    yield* host.hypervisor.discard(place.directory)
+    return yield* new SnapshotUnusable({ appId, kind: "foreign", reason: "it is not that of the last sleep" })
+  }
   const volume = yield* host.metrics.storage("volume_attach", host.volumes.attach(was.volumeId))
   const link = yield* host.network.attach(slot, guestPorts(was))
   const { version, kernel, initramfs, base } = host.guestImage

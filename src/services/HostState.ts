@@ -47,7 +47,7 @@ export const AppRecord = Schema.Struct({
   /** Whether a microVM of this instance's deployment has ever come up: its first boot is done. */
   booted: Schema.optionalKey(Schema.Boolean),
   /**
-   * The app sleeps since `at` (ms since 1970). `machine` is the microVM that the snapshot is of: it keeps its name through
+   * The app sleeps since `at` (ms since 1970), which is when its snapshot was taken: no other is woken. `machine` is the microVM that the snapshot is of: it keeps its name through
    * sleep and wake. Without it there is no snapshot, and a wake is a boot.
    */
   asleep: Schema.optionalKey(

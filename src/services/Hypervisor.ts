@@ -212,7 +212,7 @@ export class Hypervisor extends Context.Service<
     /** Removes the snapshot in `directory`, whole or half-written. No error when there is none. */
     readonly discard: (directory: string) => Effect.Effect<void, HypervisorError>
     /**
-     * Removes from `snapshot_dir` whatever is no snapshot of one of the apps in `keep`, half-written ones included. Called once,
+     * Removes from `snapshot_dir` snapshots of others than the apps in `keep`, and half-written ones; what cannot be one stays. Called once,
      * at the start of a daemon, after its microVMs are adopted. Gives the names of what it removed.
      */
     readonly sweepSnapshots: (

@@ -241,7 +241,7 @@ describe("the directory of a snapshot", () => {
     })
   )
 
-  it.effect("is swept with whatever is no snapshot of an app that is kept", () =>
+  it.effect("is swept unless it is of an app that is kept; what is no snapshot stays", () =>
     Effect.gen(function* () {
       const root = yield* temporaryDirectory
       for (const name of ["web", "shop"]) {
@@ -252,9 +252,11 @@ describe("the directory of a snapshot", () => {
       yield* useUp(snapshotFiles(join(root, "shop")))
       mkdirSync(join(root, "empty"))
       writeFileSync(join(root, "file"), "")
+      mkdirSync(join(root, "photos"))
+      writeFileSync(join(root, "photos/cat.jpg"), "a cat")
       const swept = yield* sweepSnapshots(root, ["web", "shop", "empty"])
-      assert.deepStrictEqual([...swept].sort(), ["empty", "file", "news", "shop"])
-      assert.deepStrictEqual(readdirSync(root), ["web"])
+      assert.deepStrictEqual([...swept].sort(), ["empty", "news", "shop"])
+      assert.deepStrictEqual(readdirSync(root).sort(), ["file", "photos", "web"])
       assert.deepStrictEqual(yield* sweepSnapshots(join(root, "nowhere"), []), [])
     })
   )

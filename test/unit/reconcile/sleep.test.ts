@@ -331,6 +331,46 @@ describe("an app that is on-request", () => {
     })
   )
 
+  it.effect("a new release that cannot be fetched leaves one that sleeps as it is", () =>
+    Effect.gen(function* () {
+      const host = yield* asleep()
+      host.images.script.fail("prepare", new ObjectMissing({ objectKey: "server", store: "/store" }), {
+        times: 1
+      })
+      yield* host.put(documentOf(onRequest({ deploymentId: "dep-2" })))
+      yield* host.until(
+        "it says why",
+        () => host.instanceOf("app-1")?.message?.includes("cannot be fetched") === true
+      )
+      assert.strictEqual(host.instanceOf("app-1")?.state, "pending")
+      assert.strictEqual((yield* request(host.proxy, at)).kind, "proxy")
+      yield* host.put(documentOf(onRequest()))
+      yield* host.untilState("app-1", "idle")
+      const answer = yield* Effect.forkChild(request(host.proxy, at))
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual((yield* Fiber.join(answer)).kind, "app")
+      assert.strictEqual(host.machine.callsOf("boot").length, 1)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("boots when the snapshot that lies there is not that of its last sleep", () =>
+    Effect.gen(function* () {
+      const host = yield* asleep()
+      const older = host.machine.snapshots.get(snapshotDir)
+      const first = yield* Effect.forkChild(request(host.proxy, at))
+      yield* host.untilState("app-1", "running")
+      yield* Fiber.join(first)
+      yield* host.untilState("app-1", "idle")
+      if (older !== undefined) host.machine.snapshots.set(snapshotDir, older)
+      const second = yield* Effect.forkChild(request(host.proxy, at))
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual((yield* Fiber.join(second)).kind, "app")
+      assert.strictEqual(host.machine.callsOf("boot").length, 2)
+      yield* host.stop()
+    })
+  )
+
   it.effect("one that sleeps and is to run wakes by itself", () =>
     Effect.gen(function* () {
       const host = yield* asleep()

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { isStateDirectoryHeld, lockStateDirectory } from "../../../layers/state/lock.ts"
+import { isStateDirectoryHeld, lockRuntimeDirectory, lockStateDirectory } from "../../../layers/state/lock.ts"
 import { killed, startScript, untilLine } from "../../support/child.ts"
 import { temporaryDirectory } from "../../support/temporary.ts"
 
@@ -37,6 +37,15 @@ describe("the lock on a state directory", () => {
       const looking = yield* startScript(script, [stateDir, "look"])
       yield* untilLine(looking, (line) => line === "open")
       for (let round = 0; round < 100; round++) yield* Effect.scoped(lockStateDirectory(stateDir))
+    })
+  )
+
+  it.live("is there for the sockets of VMMs as well, whatever state directory a second daemon has", () =>
+    Effect.gen(function* () {
+      const runtimeDir = yield* temporaryDirectory
+      yield* lockRuntimeDirectory(runtimeDir)
+      const error = yield* Effect.flip(Effect.scoped(lockRuntimeDirectory(runtimeDir)))
+      assert.match(error.message, /paths\.runtime_dir/u)
     })
   )
 })

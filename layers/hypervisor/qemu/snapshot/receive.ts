@@ -159,6 +159,8 @@ export const receiveMachine = (
           if (!Deferred.doneUnsafe(connected, Effect.succeed(socket))) socket.destroy()
         })
         server.on("error", (error) => resume(Effect.fail({ reason: fileProblem(socketPath, error).message })))
+        // A daemon that died over a sleep has left its own.
+        fs.rmSync(socketPath, { force: true })
         server.listen(socketPath, () => {
           fs.chmodSync(socketPath, 0o600)
           if (owner !== undefined) fs.chownSync(socketPath, owner.uid, owner.gid)
