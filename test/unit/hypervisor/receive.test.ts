@@ -1,6 +1,6 @@
 /** The end of a machine's journey through its socket, when QEMU ends on the way. */
 import { once } from "node:events"
-import { mkdtempSync, rmSync } from "node:fs"
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { createConnection } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -57,6 +57,20 @@ const broken = (pages: number) =>
       ])
     )
   ])
+
+describe("the socket of a machine", () => {
+  it.live("takes the place of one that a daemon left as it died over a sleep", () =>
+    Effect.gen(function* () {
+      const path = yield* folder
+      const socket = { path: join(path, "save.sock"), owner: undefined }
+      writeFileSync(socket.path, "")
+      yield* receiveMachine(socket, memory, join(path, "memory"), () => Effect.void)
+      const sender = createConnection({ path: socket.path })
+      yield* Effect.promise(() => once(sender, "connect"))
+      sender.destroy()
+    }).pipe(Effect.scoped)
+  )
+})
 
 describe("a machine that stops arriving", () => {
   it.live("is given up whenever that is asked, also as the stream itself fails", () =>
