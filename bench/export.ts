@@ -54,11 +54,22 @@ const mounted = (folder: string, volume: string) =>
 const served = (folder: string, volume: string) =>
   Effect.gen(function* () {
     const socket = join(folder, "nbd.sock")
+    const ready = `${socket}.pid`
     yield* Effect.acquireRelease(
       Effect.sync(() =>
         spawn(
           "nbdkit",
-          ["--foreground", "--exit-with-parent", "--readonly", "--unix", socket, "file", volume],
+          [
+            "--foreground",
+            "--exit-with-parent",
+            "--readonly",
+            "--unix",
+            socket,
+            "--pidfile",
+            ready,
+            "file",
+            volume
+          ],
           {
             stdio: "ignore"
           }
@@ -66,7 +77,7 @@ const served = (folder: string, volume: string) =>
       ),
       (server) => Effect.sync(() => server.kill("SIGKILL"))
     )
-    while (!existsSync(socket)) yield* Effect.sleep("10 millis")
+    while (!existsSync(ready)) yield* Effect.sleep("10 millis")
     return socket
   })
 

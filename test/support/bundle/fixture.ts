@@ -60,6 +60,8 @@ export const served = (
 ) =>
   Effect.gen(function* () {
     const socketPath = path.join(yield* temporaryDirectory, "nbd.sock")
+    // Written once it takes connections, which a socket that is there does not yet.
+    const ready = `${socketPath}.pid`
     const child = yield* Effect.acquireRelease(
       Effect.sync(() =>
         spawn(
@@ -72,7 +74,9 @@ export const served = (
               "--exportname",
               "vol",
               "--unix",
-              socketPath
+              socketPath,
+              "--pidfile",
+              ready
             ],
             ...filters.map((filter) => `--filter=${filter}`),
             ...["file", volume, ...options]
@@ -82,7 +86,7 @@ export const served = (
       ),
       (server) => Effect.sync(() => server.kill("SIGKILL"))
     )
-    while (!existsSync(socketPath)) yield* Effect.sleep(10)
+    while (!existsSync(ready)) yield* Effect.sleep(10)
     return { socketPath, child }
   })
 
