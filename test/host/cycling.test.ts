@@ -102,7 +102,8 @@ const lull = Effect.fnUntraced(function* (
           })
         ),
         Effect.catchIf(
-          ({ message }) => /something is open|is busy|is not up|sleeps already|is not healthy|not answered/u.test(message),
+          ({ message }) =>
+            /something is open|is busy|is not up|sleeps already|is not healthy|not answered/u.test(message),
           () =>
             Effect.sync(() => {
               tally.refused += 1
