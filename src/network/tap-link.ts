@@ -1,8 +1,8 @@
 /** The link of a guest behind a tap of the host's kernel. */
 import { Result } from "effect"
-import { NetworkError, type TapLink } from "../services/Network.ts"
-import { MAX_SLOTS, SLOT_PREFIX_LENGTH, slotAddresses } from "./addresses.ts"
-import { isPort } from "./user-link.ts"
+import type { NetworkError, TapLink } from "../services/Network.ts"
+import { MAX_SLOTS, slotAddresses } from "./addresses.ts"
+import { slotLink } from "./slot-link.ts"
 
 /** What every tap's name starts with; the rest is the slot in decimal. */
 export const TAP_PREFIX = "nbr"
@@ -19,20 +19,5 @@ export const slotOfTap = (name: string): number | undefined => {
 export const gatewayMac = (slot: number): string => slotAddresses(slot).mac.replace(/^02:00/u, "02:01")
 
 /** Fails for a slot that does not exist, and for what is no port. Every port of the guest is reached. */
-export const tapLink = (slot: number, ports: ReadonlyArray<number>): Result.Result<TapLink, NetworkError> => {
-  const refused = (reason: string) => Result.fail(new NetworkError({ slot, reason }))
-  if (!Number.isInteger(slot) || slot < 0 || slot >= MAX_SLOTS) {
-    return refused(`the slots are those from 0 to ${MAX_SLOTS - 1}`)
-  }
-  const wrong = ports.find((port) => !isPort(port))
-  if (wrong !== undefined) return refused(`${wrong} is no port`)
-  const addresses = slotAddresses(slot)
-  return Result.succeed({
-    kind: "tap",
-    ifname: tapName(slot),
-    mac: addresses.mac,
-    guestAddress: addresses.guest,
-    hostAddress: addresses.host,
-    prefixLength: SLOT_PREFIX_LENGTH
-  })
-}
+export const tapLink = (slot: number, ports: ReadonlyArray<number>): Result.Result<TapLink, NetworkError> =>
+  Result.map(slotLink(slot, ports), (link) => ({ kind: "tap", ifname: tapName(slot), ...link }))
