@@ -7,6 +7,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import { Effect, FiberSet, Layer } from "effect"
 import type { AppId } from "../../src/document/schema.ts"
 import { ControlError, type HostCommands, HostControl } from "../../src/services/HostControl.ts"
+import { closeAtOnce } from "../proxy/http/listen.ts"
 
 export const controlSocket = (runtimeDir: string): string => `${runtimeDir}/control.sock`
 
@@ -35,11 +36,7 @@ const listen = (path: string, handle: (request: IncomingMessage, response: Serve
       server.listen(path, () => resume(Effect.succeed(server)))
       process.umask(before)
     }),
-    (server) =>
-      Effect.callback<void>((resume) => {
-        server.close(() => resume(Effect.void))
-        server.closeAllConnections()
-      })
+    closeAtOnce
   )
 
 /** Listens when the host offers its commands; a host that cannot says so in the log and goes on. */

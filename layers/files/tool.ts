@@ -25,6 +25,16 @@ const packages: Readonly<Record<string, string>> = {
   mksquashfs: "squashfs-tools"
 }
 
+/** What a program says, read to its end; of that the last `kept` characters. */
+export const lastOf = <E>(stream: Stream.Stream<Uint8Array, E>, kept: number): Effect.Effect<string, E> =>
+  stream.pipe(
+    Stream.decodeText(),
+    Stream.runFold(
+      () => "",
+      (said, piece) => (said + piece).slice(-kept)
+    )
+  )
+
 /** The last line that is not empty, at most 200 characters of it. */
 const lastLine = (text: string): string =>
   text
@@ -57,13 +67,7 @@ export const runTool = (
         forceKillAfter: "2 seconds"
       })
     )
-    const said = yield* child.stderr.pipe(
-      Stream.decodeText(),
-      Stream.runFold(
-        () => "",
-        (kept, piece) => (kept + piece).slice(-KEPT)
-      )
-    )
+    const said = yield* lastOf(child.stderr, KEPT)
     const code = yield* child.exitCode
     if (code !== 0) {
       return yield* new ToolFailed({ tool, reason: `failed (exit code ${code}): ${lastLine(said)}` })

@@ -1,6 +1,7 @@
 /** Programs of the host that `install` and `start` call. */
-import { Effect, Stream } from "effect"
+import { Effect } from "effect"
 import { ChildProcess, ChildProcessSpawner } from "effect/process"
+import { lastOf } from "../files/tool.ts"
 
 /** How a program ended. */
 export interface Ended {
@@ -15,15 +16,6 @@ export interface Ended {
 /** The most that is kept of what a program says. Characters. */
 const KEPT = 65_536
 const SILENT = "it said nothing"
-
-const text = <E>(stream: Stream.Stream<Uint8Array, E>) =>
-  stream.pipe(
-    Stream.decodeText(),
-    Stream.runFold(
-      () => "",
-      (kept, piece) => (kept + piece).slice(-KEPT)
-    )
-  )
 
 const wordsOf = (said: string) => {
   const lines = said
@@ -52,7 +44,7 @@ export const runProgram = (
         forceKillAfter: "2 seconds"
       })
     )
-    const [stdout, stderr] = yield* Effect.all([text(child.stdout), text(child.stderr)], {
+    const [stdout, stderr] = yield* Effect.all([lastOf(child.stdout, KEPT), lastOf(child.stderr, KEPT)], {
       concurrency: "unbounded"
     })
     const code: number = yield* child.exitCode

@@ -1,24 +1,16 @@
 /** What this host lacks before it can run its configuration. */
-import { accessSync, constants, existsSync } from "node:fs"
+import { existsSync } from "node:fs"
 import { join } from "node:path"
 import type { HostConfig } from "../../src/config/schema.ts"
 import { neededPrograms } from "../../src/install/prerequisites.ts"
+import { isExecutable } from "../files/executable.ts"
 import { type Place, placed, programDirectories } from "./place.ts"
-
-const executable = (path: string): boolean => {
-  try {
-    accessSync(path, constants.X_OK)
-    return true
-  } catch {
-    return false
-  }
-}
 
 /** Whether the host has the program. */
 const isThere = (place: Place, program: string): boolean =>
   program.startsWith("/")
-    ? executable(placed(place, program))
-    : programDirectories(place).some((directory) => executable(join(directory, program)))
+    ? isExecutable(placed(place, program))
+    : programDirectories(place).some((directory) => isExecutable(join(directory, program)))
 
 /** Everything that is missing, each as a sentence with its remedy. */
 export const missingPrerequisites = (place: Place, config: HostConfig): ReadonlyArray<string> => [

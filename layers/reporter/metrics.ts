@@ -4,11 +4,11 @@
  * Whoever asks may be slow, broken or hostile: connections are few and short, and a page is made at most once a
  * second, however many ask.
  */
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http"
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import { Effect, FiberSet, Layer } from "effect"
 import { CONTENT_TYPE } from "../../src/metrics/exposition.ts"
 import { MetricsPage, MetricsPageError, type Page } from "../../src/services/MetricsPage.ts"
-import { listen } from "../proxy/http/listen.ts"
+import { closeAtOnce, listen } from "../proxy/http/listen.ts"
 
 export interface MetricsPageOptions {
   readonly address: string
@@ -52,12 +52,6 @@ const answer = (response: ServerResponse, pieces: Page) => {
   for (const piece of pieces) response.write(piece)
   response.end()
 }
-
-const closeAtOnce = (server: Server) =>
-  Effect.callback<void>((resume) => {
-    server.close(() => resume(Effect.void))
-    server.closeAllConnections()
-  })
 
 /** Fails when the address cannot be listened on. The page is gone when the layer's scope closes. */
 export const layerMetricsPage = (options: MetricsPageOptions): Layer.Layer<never, MetricsPageError> =>

@@ -5,6 +5,7 @@ import {
   ArtifactStore,
   type ArtifactStoreError,
   DigestMismatch,
+  FetchProgress,
   ObjectMissing,
   type ObjectReference
 } from "../../src/services/ArtifactStore.ts"
@@ -44,6 +45,15 @@ export const layerArtifactStoreMemory = (world: ArtifactWorld) =>
     Effect.gen(function* () {
       const shared = yield* makeSharedWork<string, ArtifactStoreError>()
 
+      /** As of a fetch that has come half the way. */
+      const tellProgress = ({ objectKey }: ObjectReference) =>
+        Effect.flatMap(FetchProgress, (tell) => {
+          const totalBytes = world.objects.get(objectKey)?.length
+          return totalBytes === undefined
+            ? Effect.void
+            : tell({ objectKey, bytes: Math.floor(totalBytes / 2), totalBytes })
+        })
+
       const read = (object: ObjectReference) =>
         world.script.around(
           "read",
@@ -71,7 +81,8 @@ export const layerArtifactStoreMemory = (world: ArtifactWorld) =>
         Effect.suspend(() => {
           const path = `/memory/artifacts/${object.digest}`
           if (world.files.has(path)) return Effect.succeed(path)
-          return shared(object.digest, read(object)).pipe(
+          return tellProgress(object).pipe(
+            Effect.andThen(shared(object.digest, read(object))),
             Effect.catch((error) =>
               error.objectKey === object.objectKey ? Effect.fail(error) : fetch(object)
             )

@@ -1,4 +1,5 @@
 /** Opens and closes the ports that the proxy listens on. */
+import type { Server as HttpServer } from "node:http"
 import type { Server } from "node:net"
 import { Effect } from "effect"
 import { BACKLOG } from "./limits.ts"
@@ -39,6 +40,13 @@ export const listen = (
       const address = server.address()
       resume(Effect.succeed(address !== null && typeof address === "object" ? address.port : port))
     })
+  })
+
+/** Stops listening and ends every connection; waits until that is done. */
+export const closeAtOnce = (server: HttpServer): Effect.Effect<void> =>
+  Effect.callback<void>((resume) => {
+    server.close(() => resume(Effect.void))
+    server.closeAllConnections()
   })
 
 /** Stops listening. Connections that were accepted are not touched, nor waited for. */

@@ -1,7 +1,8 @@
 /** ZeroFS's program, run for one command, and what it needs of the daemon's environment. */
-import { Effect, Schema, Stream } from "effect"
+import { Effect, Schema } from "effect"
 import { ChildProcess, ChildProcessSpawner } from "effect/process"
 import { S3_VARIABLES, ZEROFS_VARIABLE } from "../../../src/config/host-env.ts"
+import { lastOf } from "../../files/tool.ts"
 
 /** A command of ZeroFS's was refused. `reason` is ZeroFS's own last word, without a secret. */
 export class CommandFailed extends Schema.TaggedError<CommandFailed>()("CommandFailed", {
@@ -55,15 +56,6 @@ export const lastWord = (said: string): string => {
   return `${sentence}${last === undefined ? "" : `: ${last.replace(/^\d+: /u, "")}`}`.slice(0, 300)
 }
 
-const text = <E>(stream: Stream.Stream<Uint8Array, E>) =>
-  stream.pipe(
-    Stream.decodeText(),
-    Stream.runFold(
-      () => "",
-      (kept, piece) => (kept + piece).slice(-KEPT)
-    )
-  )
-
 /** Runs `zerofs` with these arguments to its end and gives what it prints. Interrupted, it is killed. */
 export const runZerofs = (
   binary: string,
@@ -80,7 +72,7 @@ export const runZerofs = (
         forceKillAfter: "2 seconds"
       })
     )
-    const [printed, said] = yield* Effect.all([text(child.stdout), text(child.stderr)], {
+    const [printed, said] = yield* Effect.all([lastOf(child.stdout, KEPT), lastOf(child.stderr, KEPT)], {
       concurrency: "unbounded"
     })
     const code = yield* child.exitCode

@@ -1,38 +1,21 @@
 /** Where QEMU is, and which files it cannot do without: all that a confined one sees of the host's programs. */
 import { execFile } from "node:child_process"
-import {
-  accessSync,
-  closeSync,
-  constants,
-  existsSync,
-  openSync,
-  readdirSync,
-  readSync,
-  realpathSync
-} from "node:fs"
+import { closeSync, existsSync, openSync, readdirSync, readSync, realpathSync } from "node:fs"
 import { dirname, join, resolve } from "node:path"
 import { Effect } from "effect"
 import { HypervisorError } from "../../../../src/services/Hypervisor.ts"
+import { isExecutable } from "../../../files/executable.ts"
 import { notInstalled } from "../explain.ts"
 import type { VmmProgram } from "./jail.ts"
 
 const failed = (reason: string) => new HypervisorError({ operation: "tell which files QEMU needs", reason })
-
-const executable = (path: string): boolean => {
-  try {
-    accessSync(path, constants.X_OK)
-    return true
-  } catch {
-    return false
-  }
-}
 
 /** The program's own path, behind all links; undefined where there is none. A name without a slash is looked for on PATH. */
 export const findProgram = (binary: string): string | undefined => {
   const candidates = binary.includes("/")
     ? [resolve(binary)]
     : (process.env.PATH ?? "/usr/sbin:/usr/bin:/sbin:/bin").split(":").map((folder) => join(folder, binary))
-  const found = candidates.find(executable)
+  const found = candidates.find(isExecutable)
   return found === undefined ? undefined : realpathSync(found)
 }
 
