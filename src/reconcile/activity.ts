@@ -5,7 +5,8 @@
 import { Clock, Effect, Schedule } from "effect"
 import type { AppId, DesiredInstance } from "../document/schema.ts"
 import type { HostContext } from "./host-context.ts"
-import { type Quiet, type SleepReason, sleepPolicy, sleepReason, sleepRetryMs } from "./idle.ts"
+import { type Quiet, type SleepReason, sleepPolicy, sleepReason, sleepRetries } from "./idle.ts"
+import { retryDelayMs } from "./retry-delay.ts"
 
 const readEveryMs = 2_000
 
@@ -101,7 +102,7 @@ export class Activity {
     const activity = this.of(appId)
     if (activity === undefined) return now
     activity.failures++
-    activity.retryAt = now + sleepRetryMs(activity.failures)
+    activity.retryAt = now + retryDelayMs(activity.failures, sleepRetries)
     return activity.retryAt
   }
 }

@@ -9,11 +9,11 @@ import { Cause, Clock, Effect, Exit, Fiber, Predicate, Queue, Result, Schedule, 
 import type { AppId, VolumeId } from "../document/schema.ts"
 import type { InstanceState } from "../report/schema.ts"
 import type { GuestEvent } from "../services/Guest.ts"
-import type { AppRecord, VolumeRecord } from "../services/HostState.ts"
+import { type AppRecord, machineOf, type VolumeRecord } from "../services/HostState.ts"
 import type { MachineExit } from "../services/Hypervisor.ts"
 import { adopt } from "./adopt.ts"
 import { App } from "./app-context.ts"
-import { earnedBack } from "./backoff.ts"
+import { earnedBack, secondsUntil } from "./backoff.ts"
 import { Counting, failureReason } from "./counting.ts"
 import { type Health, unprobed } from "./health.ts"
 import type { HostContext } from "./host-context.ts"
@@ -111,8 +111,7 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
   const { host, mailbox, record } = options
   const { app, routing } = life
   const { model } = app
-  // One that sleeps may have been waking when the earlier daemon died.
-  const machine = record?.machine ?? record?.asleep?.machine
+  const machine = record === undefined ? undefined : machineOf(record)
   if (record?.instance !== undefined && machine !== undefined) {
     // In the report from the start, should taking it up take long; nothing is counted or routed by it yet.
     yield* host.publish(appStatus(model, yield* Clock.currentTimeMillis, refusalOf(app)))
@@ -249,9 +248,6 @@ const handle = (app: App, message: AppMessage): Effect.Effect<void> => {
   }
 }
 
-/** Whole seconds, at least one. @param at and now in ms since 1970 */
-const secondsUntil = (at: number, now: number): number => Math.max(1, Math.ceil((at - now) / 1000))
-
 /** Notes that cannot be written are no reason to leave an app alone: the next change writes them again. */
 const noted = <E extends { readonly message: string }>(write: Effect.Effect<void, E>): Effect.Effect<void> =>
   Effect.catch(write, (error) => Effect.logError(error.message))
@@ -270,6 +266,14 @@ const stepFailure = (
   }
 }
 
+/** Holds the failure against the release, as its restart policy says. @param at ms since 1970 */
+const startFailed = (
+  app: App,
+  { instance: { deploymentId } }: Extract<Step, { kind: "start" | "wake" }>,
+  { reason }: StepFailure,
+  at: number
+) => noted(app.amend((record) => ({ ...record, failure: { reason, at, deploymentId } })))
+
 const stepEnded = Effect.fnUntraced(function* (app: App, step: Step, failure: StepFailure | undefined) {
   const { model } = app
   // A step that was superseded as it ended has nothing more to say.
@@ -281,22 +285,13 @@ const stepEnded = Effect.fnUntraced(function* (app: App, step: Step, failure: St
   if (step.kind === "fetch-layers")
     model.replacement = { deploymentId: step.instance.deploymentId, failure: undefined }
   if (step.kind === "wake") model.wakeFailure = failure?.reason
-  if (step.kind === "wake" && failure !== undefined) {
-    model.waking = undefined
-    yield* app.host.metrics.wakeRefused(failure.tag === "NoRoom" ? "no_room" : "would_not_start")
-  }
   if (failure === undefined) return
   yield* Effect.logWarning(`${model.appId}: ${step.kind} failed: ${failure.reason}`)
   if (failure.shortMib === undefined) yield* app.host.metrics.appFailed(model.appId, failure.kind)
   const at = yield* Clock.currentTimeMillis
   switch (step.kind) {
     case "start":
-      return yield* noted(
-        app.amend((record) => ({
-          ...record,
-          failure: { reason: failure.reason, at, deploymentId: step.instance.deploymentId }
-        }))
-      )
+      return yield* startFailed(app, step, failure, at)
     case "provision-volume":
     case "delete-volume": {
       const volumeId = step.kind === "delete-volume" ? step.volumeId : step.volume.volumeId
@@ -310,14 +305,11 @@ const stepEnded = Effect.fnUntraced(function* (app: App, step: Step, failure: St
       return
     }
     case "wake":
+      model.waking = undefined
+      yield* app.host.metrics.wakeRefused(failure.shortMib === undefined ? "would_not_start" : "no_room")
       // A cold boot that failed counts as any other; what sleeps on is asked for again by who comes next.
-      if (model.record?.asleep !== undefined) return step.patient ? yield* Effect.sleep(pauseMs) : undefined
-      return yield* noted(
-        app.amend((record) => ({
-          ...record,
-          failure: { reason: failure.reason, at, deploymentId: step.instance.deploymentId }
-        }))
-      )
+      if (model.record?.asleep === undefined) return yield* startFailed(app, step, failure, at)
+      return step.patient ? yield* Effect.sleep(pauseMs) : undefined
     case "fetch-layers":
       model.replacement = {
         deploymentId: step.instance.deploymentId,

@@ -15,3 +15,6 @@ export const mayStart = (policy: RestartPolicy, attempts: number): boolean => at
 /** Whether an app that stayed up so long has earned its budget back. */
 export const earnedBack = (policy: RestartPolicy, uptimeMs: number): boolean =>
   uptimeMs >= policy.resetAfterMs
+
+/** Whole seconds until then, at least one: for a caller who may come back. @param at and now in ms since 1970 */
+export const secondsUntil = (at: number, now: number): number => Math.max(1, Math.ceil((at - now) / 1000))

@@ -7,7 +7,7 @@ import { difference } from "../document/difference.ts"
 import type { AppId, HostDesiredState } from "../document/schema.ts"
 import { timed } from "../metrics/host-metrics.ts"
 import { HostControl } from "../services/HostControl.ts"
-import type { AppRecord, VolumeRecord } from "../services/HostState.ts"
+import { type AppRecord, machineOf, type VolumeRecord } from "../services/HostState.ts"
 import { MetricsPage } from "../services/MetricsPage.ts"
 import { runActivity } from "./activity.ts"
 import { runApp } from "./app.ts"
@@ -39,17 +39,12 @@ const readNotes = Effect.fnUntraced(function* (host: HostContext) {
 
 /** Ends microVMs that no record speaks of: an earlier daemon died before it could write them down. */
 const sweep = Effect.fnUntraced(function* (host: HostContext, notes: Notes) {
-  const keep = [...notes.records.values()].flatMap(({ machine, asleep }) =>
-    [machine, asleep?.machine].flatMap((named) => (named === undefined ? [] : [named.machineId]))
-  )
-  const ended = yield* host.hypervisor.sweep(keep)
+  const keep = [...notes.records.values()].flatMap((record) => machineOf(record) ?? [])
+  const ended = yield* host.hypervisor.sweep(keep.map(({ machineId }) => machineId))
   if (ended.length > 0)
     yield* Effect.logWarning(`ended ${ended.length} microVMs that no app owns: ${ended.join(", ")}`)
-  const links = [...notes.records.values()].flatMap(({ machine, asleep, slot }) =>
-    (machine ?? asleep?.machine) === undefined ? [] : [slot]
-  )
   // Nothing boots or wakes before the network is in order: the link of each says so, and why.
-  const gone = yield* Effect.catch(host.network.sweep(links), (error) =>
+  const gone = yield* Effect.catch(host.network.sweep(keep.map(({ slot }) => slot)), (error) =>
     Effect.as(Effect.logError(error.message), [])
   )
   if (gone.length > 0)
@@ -60,9 +55,7 @@ const sweep = Effect.fnUntraced(function* (host: HostContext, notes: Notes) {
 const sweepSnapshots = Effect.fnUntraced(function* ({ state, hypervisor, settings }: HostContext) {
   const records = yield* state.apps
   // One whose microVM cannot be taken up yet may have been falling asleep, or waking.
-  const keep = records
-    .filter(({ asleep, machine }) => (asleep?.machine ?? machine) !== undefined)
-    .map(({ appId }) => appId)
+  const keep = records.filter((record) => machineOf(record) !== undefined).map(({ appId }) => appId)
   const removed = yield* hypervisor.sweepSnapshots(settings.snapshotDir, keep)
   if (removed.length > 0)
     yield* Effect.logWarning(

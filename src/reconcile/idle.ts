@@ -7,9 +7,8 @@ const defaultIdleMs = 300_000
 export const drainMs = 30_000
 /** A reading of the traffic that is older says nothing of now. */
 export const staleMs = 15_000
-/** After a sleep that failed: doubled with each further one. */
-const firstRetryMs = 30_000
-const longestRetryMs = 600_000
+/** After a sleep that failed. */
+export const sleepRetries = { firstMs: 30_000, longestMs: 600_000 }
 
 /** Why an app is put to sleep; `forced`: somebody asked for it by hand. */
 export type SleepReason = "idle" | "max-lifetime" | "forced"
@@ -48,7 +47,3 @@ export const sleepReason = (policy: SleepPolicy, quiet: Quiet, now: number): Sle
     }
   }
 }
-
-/** How long after the `failures`th failure in a row (from 1) a sleep is tried again, in ms. */
-export const sleepRetryMs = (failures: number): number =>
-  Math.min(longestRetryMs, firstRetryMs * 2 ** Math.max(0, failures - 1))

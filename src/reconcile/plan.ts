@@ -90,7 +90,7 @@ export const stopReason = (facts: AppFacts): StopReason | undefined => {
   const { instance, record } = facts
   if (instance === undefined) return "not-desired"
   if (!wantsMachine(instance)) return "desired-stopped"
-  return record?.instance?.deploymentId === instance.deploymentId ? undefined : "superseded"
+  return sameRelease(record, instance) ? undefined : "superseded"
 }
 
 /** Whether the record is of the very release that the document names. */

@@ -6,6 +6,7 @@ import { verdict } from "./health.ts"
 import { type SleepReason, sleepPolicy, sleepReason } from "./idle.ts"
 import type { AppMessage, StepFailure } from "./model.ts"
 import { dormant, type Step } from "./plan.ts"
+import { triedAgain } from "./retry-delay.ts"
 
 /** Why the app is not put to sleep now; undefined when it may be. @param now ms since 1970 */
 const obstacle = ({ model, host }: App, reason: SleepReason, now: number): string | undefined => {
@@ -74,5 +75,5 @@ export const sleepEnded = Effect.fnUntraced(function* (
   if (failure.tag === "NotQuiet") return yield* Effect.logDebug(failure.reason)
   const retryAt = host.activity.failed(model.appId, yield* Clock.currentTimeMillis)
   model.sleepFailure = failure.reason
-  yield* Effect.logWarning(`${failure.reason}; tried again at ${new Date(retryAt).toISOString()}`)
+  yield* Effect.logWarning(`${failure.reason}; ${triedAgain(retryAt)}`)
 })

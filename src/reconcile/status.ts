@@ -4,7 +4,7 @@ import type { AppId, DeploymentId, DesiredVolume, VolumeId } from "../document/s
 import type { InstanceState } from "../report/schema.ts"
 import type { Fetching } from "../services/ArtifactStore.ts"
 import type { UnavailableTarget } from "../services/Proxy.ts"
-import { backoffMs } from "./backoff.ts"
+import { backoffMs, secondsUntil } from "./backoff.ts"
 import { describeFailure, verdict } from "./health.ts"
 import type { AppModel, StartProgress } from "./model.ts"
 import {
@@ -80,31 +80,30 @@ const clipKey = (objectKey: string): string => {
   return points.length <= 120 ? objectKey : `${points.slice(0, 119).join("")}…`
 }
 
-/** Why the release that the document names does not serve yet. */
-const replacementMessage = ({
-  desired,
-  replacement,
-  attachment,
-  step,
-  progress
-}: AppModel): string | undefined => {
+/** Why the layers of the release that the document names are not here, when their fetching has failed. */
+const fetchFailure = ({ desired, replacement }: AppModel): string | undefined => {
   const next = desired.instance?.deploymentId
-  const serving = attachment?.instance.deploymentId
   const failure = replacement?.deploymentId === next ? replacement?.failure : undefined
-  if (failure !== undefined)
-    return `deployment ${serving} serves on, as ${next} cannot be fetched: ${failure.reason}`
+  return failure === undefined ? undefined : `${next} cannot be fetched: ${failure.reason}`
+}
+
+/** Why the release that the document names does not serve yet. */
+const replacementMessage = (model: AppModel): string | undefined => {
+  const { desired, attachment, step, progress } = model
+  const serving = attachment?.instance.deploymentId
+  const failure = fetchFailure(model)
+  if (failure !== undefined) return `deployment ${serving} serves on, as ${failure}`
   if (step?.kind !== "fetch-layers") return undefined
   const how = progressMessage(progress)
-  return `deployment ${serving} serves until ${next} is fetched${how === undefined ? "" : `; ${how}`}`
+  return `deployment ${serving} serves until ${desired.instance?.deploymentId} is fetched${how === undefined ? "" : `; ${how}`}`
 }
 
 /** Why the release that the document names does not take the place of one that sleeps. */
-const asleepMessage = ({ desired, replacement, record, progress }: AppModel): string | undefined => {
-  const next = desired.instance?.deploymentId
-  const failure = replacement?.deploymentId === next ? replacement?.failure : undefined
+const asleepMessage = (model: AppModel): string | undefined => {
+  const failure = fetchFailure(model)
   return failure === undefined
-    ? progressMessage(progress)
-    : `${next} cannot be fetched: ${failure.reason}. What deployment ${record?.instance?.deploymentId} holds asleep is kept`
+    ? progressMessage(model.progress)
+    : `${failure}. What deployment ${model.record?.instance?.deploymentId} holds asleep is kept`
 }
 
 const spentMessage = (attempts: number, maxRestarts: number, reason: string): string =>
@@ -317,8 +316,7 @@ const retryAfter = (model: AppModel, now: number): number | undefined => {
   if (instance === undefined || record?.failure === undefined || outOfRestarts(record, instance))
     return undefined
   const policy = instance.config.restartPolicy
-  const due = record.failure.at + backoffMs(policy, attemptsOf(record, instance))
-  return Math.max(1, Math.ceil((due - now) / 1000))
+  return secondsUntil(record.failure.at + backoffMs(policy, attemptsOf(record, instance)), now)
 }
 
 /** What the proxy does with what comes for the app in this state. */

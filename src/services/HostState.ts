@@ -81,6 +81,10 @@ export const AppRecord = Schema.Struct({
 })
 export interface AppRecord extends Schema.Schema.Type<typeof AppRecord> {}
 
+/** The microVM that may run for the app: that which is up, or one that sleeps and may have been waking. */
+export const machineOf = ({ machine, asleep }: AppRecord): MachineRecord | undefined =>
+  machine ?? asleep?.machine
+
 /** A volume that exists on this host, or was deleted while the document still names it. */
 export const VolumeRecord = Schema.Struct({
   volumeId: VolumeId,
