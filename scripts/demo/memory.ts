@@ -1,28 +1,18 @@
 /** What a host's microVMs hold of the machine's memory, and its snapshots of the disk. */
-import { readdirSync, readFileSync, statSync } from "node:fs"
+import { readdirSync, statSync } from "node:fs"
 import { join } from "node:path"
 import type { Effect } from "effect"
 import type { LocalHost } from "../local/host.ts"
 import { attempt, type Problem } from "../local/problem.ts"
-
-const read = (path: string): string => {
-  try {
-    return readFileSync(path, "utf8")
-  } catch {
-    return "" // it ended while we looked
-  }
-}
+import { ofProcess, processesWith } from "../local/processes.ts"
 
 const MIB = 2 ** 20
 
 /** Resident memory of the host's VMMs, in whole MiB: 0 when none runs. */
 export const vmmMemory = (host: LocalHost): Effect.Effect<number, Problem> =>
   attempt("the memory of the microVMs cannot be told", () => {
-    const vmms = readdirSync("/proc").filter(
-      (name) => /^\d+$/u.test(name) && read(join("/proc", name, "cmdline")).includes(`@${host.runtime}/vm/`)
-    )
-    const kib = vmms.map((pid) =>
-      Number(/^VmRSS:\s+(\d+) kB$/mu.exec(read(join("/proc", pid, "status")))?.[1] ?? 0)
+    const kib = processesWith(`@${host.runtime}/vm/`).map((pid) =>
+      Number(/^VmRSS:\s+(\d+) kB$/mu.exec(ofProcess(pid, "status"))?.[1] ?? 0)
     )
     return Math.round((kib.reduce((sum, each) => sum + each, 0) * 1024) / MIB)
   })
