@@ -2,13 +2,14 @@
  * What it takes to write a volume's bundle, from the NBD server of its checkpoint to an object of a store, against GNU tar
  * and pigz on the same tree, mounted. Both end with the archive on the disk.
  */
-import { execFileSync, spawn } from "node:child_process"
-import { existsSync, mkdirSync, mkdtempSync, renameSync, truncateSync, writeFileSync } from "node:fs"
+import { execFileSync } from "node:child_process"
+import { mkdirSync, mkdtempSync, renameSync, truncateSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Effect } from "effect"
 import { GZIP_LEVEL } from "../layers/export/program.ts"
 import { attempt } from "../scripts/local/problem.ts"
+import { served } from "../test/support/bundle/fixture.ts"
 import type { Bench } from "./support/bench.ts"
 import { plantSourceTree } from "./support/source-tree.ts"
 
@@ -50,37 +51,6 @@ const mounted = (folder: string, volume: string) =>
     ({ point }) => Effect.sync(() => point !== undefined && run("umount", point))
   )
 
-/** Serves the volume as ZeroFS does, by a server that is not ours. */
-const served = (folder: string, volume: string) =>
-  Effect.gen(function* () {
-    const socket = join(folder, "nbd.sock")
-    const ready = `${socket}.pid`
-    yield* Effect.acquireRelease(
-      Effect.sync(() =>
-        spawn(
-          "nbdkit",
-          [
-            "--foreground",
-            "--exit-with-parent",
-            "--readonly",
-            "--unix",
-            socket,
-            "--pidfile",
-            ready,
-            "file",
-            volume
-          ],
-          {
-            stdio: "ignore"
-          }
-        )
-      ),
-      (server) => Effect.sync(() => server.kill("SIGKILL"))
-    )
-    while (!existsSync(ready)) yield* Effect.sleep("10 millis")
-    return socket
-  })
-
 const byTools = (root: string, place: string): number => {
   const started = performance.now()
   const archive = join(place, "bundle.tar.gz")
@@ -111,7 +81,7 @@ const ours = (socket: string, place: string): Ours =>
     run(
       process.execPath,
       join(import.meta.dirname, "export/child.ts"),
-      ...[IMAGE, socket, "", join(place, "store"), join(place, "state")]
+      ...[IMAGE, socket, "vol", join(place, "store"), join(place, "state")]
     )
   )
 
@@ -137,7 +107,7 @@ export const bench: Bench = {
         return [count, makeVolume(folder)] as const
       })
       const { root, point } = yield* mounted(folder, volume)
-      const socket = yield* served(folder, volume)
+      const { socketPath: socket } = yield* served(volume)
       yield* say(
         `${files} files; ${point === undefined ? "tar reads the tree that the volume was made of" : "tar reads the volume, mounted"}`
       )

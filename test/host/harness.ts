@@ -1,29 +1,19 @@
 /** A real host for a test: the daemon as a child process, driven by its document and read by its report. */
 import { createHash } from "node:crypto"
-import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from "node:fs"
+import { mkdtempSync, readFileSync, readlinkSync, rmSync, writeFileSync } from "node:fs"
 import * as http from "node:http"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { Effect, Exit, Scope } from "effect"
+import { Effect, Exit, Schedule, Scope } from "effect"
 import { freePort, type LocalHost, layOut, startDaemon, writeDocument } from "../../scripts/local/host.ts"
+import { processesWith } from "../../scripts/local/processes.ts"
 import { awaitReport, instanceOf, readReport } from "../../scripts/local/report.ts"
 import type { ZerofsSection } from "../../src/config/schema.ts"
 import type { HostReport, InstanceReport } from "../../src/report/schema.ts"
 import { buildTenant } from "../tenant/build.ts"
 import { endMachines } from "./qemu.ts"
 
-/** Processes that have the text in their command line. */
-export const processesWith = (text: string): ReadonlyArray<number> =>
-  readdirSync("/proc")
-    .filter((name) => /^\d+$/u.test(name) && Number(name) !== process.pid)
-    .filter((pid) => {
-      try {
-        return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(text)
-      } catch {
-        return false // it ended while we looked
-      }
-    })
-    .map(Number)
+export { processesWith }
 
 /** VMMs of a host: QEMU with its runtime directory on the command line. */
 export const vmmsOf = (host: LocalHost): ReadonlyArray<number> =>
@@ -250,4 +240,15 @@ export const request = (host: LocalHost, appId: string, path = "/"): Effect.Effe
       duration: "60 seconds",
       orElse: () => Effect.fail(new Error("no answer in a minute"))
     })
+  )
+
+/** What the app answers, as its status and its body without white space around it. */
+export const bodyOf = (host: LocalHost, path: string, appId = "app-1"): Effect.Effect<string, Error> =>
+  Effect.map(request(host, appId, path), ({ status, body }) => `${status} ${body.trim()}`)
+
+/** Waits until a daemon that was just started knows its apps: before, it asks everybody to come back. */
+export const awaitListening = (host: LocalHost) =>
+  request(host, "nobody").pipe(
+    Effect.filterOrFail(({ status }) => status === 404),
+    Effect.retry({ schedule: Schedule.spaced("50 millis"), times: 1_200 })
   )

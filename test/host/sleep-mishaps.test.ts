@@ -18,7 +18,9 @@ import { seededRandom } from "../support/random.ts"
 import {
   awaitHost,
   awaitInstance,
+  awaitListening,
   awaitState,
+  bodyOf,
   type Changes,
   document,
   instance,
@@ -30,15 +32,6 @@ import {
   vmmsOf,
   volume
 } from "./harness.ts"
-
-const body = (host: LocalHost, path: string) =>
-  Effect.map(request(host, "app-1", path), ({ status, body }) => `${status} ${body.trim()}`)
-
-const awaitListening = (host: LocalHost) =>
-  request(host, "nobody").pipe(
-    Effect.filterOrFail(({ status }) => status === 404),
-    Effect.retry({ schedule: Schedule.spaced("50 millis"), times: 1_200 })
-  )
 
 /** The app is up; what went wrong with it before may take a moment to be repaired. */
 const answers = (host: LocalHost) =>
@@ -129,23 +122,23 @@ const makeRounds = (host: LocalHost) => {
     same: (what: string) =>
       Effect.gen(function* () {
         if (count > 0) {
-          assert.strictEqual(yield* body(host, "/read?path=note"), `200 round ${count}`, what)
+          assert.strictEqual(yield* bodyOf(host, "/read?path=note"), `200 round ${count}`, what)
         }
         count += 1
-        assert.strictEqual(yield* body(host, "/remember"), `200 ${count}`, what)
-        assert.strictEqual(yield* body(host, `/write?path=note&body=round+${count}`), "200 written", what)
+        assert.strictEqual(yield* bodyOf(host, "/remember"), `200 ${count}`, what)
+        assert.strictEqual(yield* bodyOf(host, `/write?path=note&body=round+${count}`), "200 written", what)
         assert.deepStrictEqual(readdirSync(host.snapshots), [], what)
         assert.strictEqual(vmmsOf(host).length, 1, what)
       }),
     /** The app goes on where it was or began anew; its volume is the one of the round before. True: where it was. */
     sameOrNew: (what: string) =>
       Effect.gen(function* () {
-        assert.strictEqual(yield* body(host, "/read?path=note"), `200 round ${count}`, what)
-        const found = yield* body(host, "/remember")
+        assert.strictEqual(yield* bodyOf(host, "/read?path=note"), `200 round ${count}`, what)
+        const found = yield* bodyOf(host, "/remember")
         assert.include([`200 ${count + 1}`, "200 1"], found, what)
         const same = found === `200 ${count + 1}`
         count = same ? count + 1 : 1
-        assert.strictEqual(yield* body(host, `/write?path=note&body=round+${count}`), "200 written", what)
+        assert.strictEqual(yield* bodyOf(host, `/write?path=note&body=round+${count}`), "200 written", what)
         assert.deepStrictEqual(readdirSync(host.snapshots), [], what)
         assert.strictEqual(vmmsOf(host).length, 1, what)
         return same
@@ -189,7 +182,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app whose daemon is
         )
         yield* rounds.same(`before ${points}`)
         yield* sleepNow(host, "app-1")
-        yield* Effect.exit(body(host, "/"))
+        yield* Effect.exit(bodyOf(host, "/"))
         yield* daemon.died
       }
       yield* runDaemon(host)
@@ -210,7 +203,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app whose daemon is
         if (waking) yield* sleepNow(host, "app-1")
         const ms = Math.floor(next() * 350)
         const doing = yield* Effect.forkChild(
-          Effect.exit(waking ? Effect.asVoid(body(host, "/")) : sleepNow(host, "app-1")),
+          Effect.exit(waking ? Effect.asVoid(bodyOf(host, "/")) : sleepNow(host, "app-1")),
           { startImmediately: true }
         )
         yield* Effect.sleep(ms)
@@ -379,7 +372,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app that sleeps", (
         together.map(({ status, body }) => `${status} ${body.trim()}`).sort(),
         Array.from({ length: 8 }, (_, index) => `200 ${index + 1}`)
       )
-      assert.strictEqual(yield* body(host, "/read?path=note"), "200 round 1")
+      assert.strictEqual(yield* bodyOf(host, "/read?path=note"), "200 round 1")
       const { restartCount, state } = yield* awaitState(host, "app-1", "running")
       assert.deepStrictEqual({ restartCount, state }, { restartCount: 0, state: "running" })
       assert.include(readFileSync(host.log, "utf8"), "no snapshot that can be woken")
@@ -393,9 +386,9 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app that sleeps", (
       yield* sleepNow(host, "app-1")
       yield* put(host, of({ deploymentId: "dep-2", environment: { RELEASE: "two" } }))
       yield* awaitInstance(host, "app-1", "the new release", ({ deploymentId }) => deploymentId === "dep-2")
-      assert.strictEqual(yield* body(host, "/env?name=RELEASE"), "200 two")
-      assert.strictEqual(yield* body(host, "/remember"), "200 1")
-      assert.strictEqual(yield* body(host, "/read?path=note"), "200 round 1")
+      assert.strictEqual(yield* bodyOf(host, "/env?name=RELEASE"), "200 two")
+      assert.strictEqual(yield* bodyOf(host, "/remember"), "200 1")
+      assert.strictEqual(yield* bodyOf(host, "/read?path=note"), "200 round 1")
       assert.deepStrictEqual(readdirSync(host.snapshots), [])
     })
   )
@@ -412,8 +405,8 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app that sleeps", (
       yield* put(host, of())
       yield* awaitState(host, "app-1", "idle")
       assert.deepStrictEqual(vmmsOf(host), [])
-      assert.strictEqual(yield* body(host, "/remember"), "200 1")
-      assert.strictEqual(yield* body(host, "/read?path=note"), "200 round 1")
+      assert.strictEqual(yield* bodyOf(host, "/remember"), "200 1")
+      assert.strictEqual(yield* bodyOf(host, "/read?path=note"), "200 round 1")
     })
   )
 })

@@ -9,21 +9,19 @@ import { Clock, Effect, Fiber, Schedule } from "effect"
 import type { LocalHost } from "../../scripts/local/host.ts"
 import { sleepNow } from "../../scripts/local/sleep.ts"
 import {
+  awaitListening,
   awaitState,
+  bodyOf,
   type Changes,
   document,
   instance,
   makeHost,
   put,
-  request,
   runDaemon,
   tenantLayer,
   vmmsOf,
   volume
 } from "./harness.ts"
-
-const body = (host: LocalHost, path: string, appId = "app-1") =>
-  Effect.map(request(host, appId, path), ({ status, body }) => `${status} ${body.trim()}`)
 
 const never = { sleepWhen: { kind: "never" } }
 
@@ -39,8 +37,8 @@ const deployed = Effect.fnUntraced(function* (changes: Changes = {}, rawPorts?: 
     )
   yield* put(host, of({}))
   const report = yield* awaitState(host, "app-1", "running")
-  assert.strictEqual(yield* body(host, "/remember"), "200 1")
-  assert.strictEqual(yield* body(host, "/write?path=note&body=kept"), "200 written")
+  assert.strictEqual(yield* bodyOf(host, "/remember"), "200 1")
+  assert.strictEqual(yield* bodyOf(host, "/write?path=note&body=kept"), "200 written")
   return { host, daemon, of, report }
 })
 
@@ -80,17 +78,10 @@ const echoUdp = (port: number, text: string) =>
     socket.send(text, port, "127.0.0.1")
   }).pipe(Effect.timeout("60 seconds"))
 
-/** Waits until a daemon that was just started takes requests. */
-const awaitListening = (host: LocalHost) =>
-  request(host, "nobody").pipe(
-    Effect.filterOrFail(({ status }) => status === 404),
-    Effect.retry({ schedule: Schedule.spaced("50 millis"), times: 1_200 })
-  )
-
 /** Waits until the program has a connection from outside: a line of its kernel says so. */
 const awaitOpen = (host: LocalHost) =>
   Effect.repeat(
-    Effect.map(body(host, "/hanging"), (answer) => answer),
+    Effect.map(bodyOf(host, "/hanging"), (answer) => answer),
     { until: (answer) => answer === "200 1", schedule: Schedule.spaced("50 millis") }
   )
 
@@ -105,12 +96,12 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app that sleeps", (
           yield* awaitState(host, "app-1", "idle")
           assert.deepStrictEqual(vmmsOf(host), [])
           assert.isAbove(snapshotFiles(host).length, 0)
-          assert.strictEqual(yield* body(host, "/remember"), `200 ${round}`)
-          const guest = Number((yield* body(host, "/time")).slice(4))
+          assert.strictEqual(yield* bodyOf(host, "/remember"), `200 ${round}`)
+          const guest = Number((yield* bodyOf(host, "/time")).slice(4))
           assert.isBelow(Math.abs(guest - (yield* Clock.currentTimeMillis)), 1_000)
           assert.deepStrictEqual(readdirSync(host.snapshots), [])
         }
-        assert.strictEqual(yield* body(host, "/read?path=note"), "200 kept")
+        assert.strictEqual(yield* bodyOf(host, "/read?path=note"), "200 kept")
         assert.strictEqual((yield* awaitState(host, "app-1", "running")).restartCount, 0)
       })
   )
@@ -120,7 +111,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app that sleeps", (
       const { host } = yield* deployed()
       yield* sleepNow(host, "app-1")
       const answers = yield* Effect.all(
-        Array.from({ length: 32 }, () => body(host, "/remember")),
+        Array.from({ length: 32 }, () => bodyOf(host, "/remember")),
         { concurrency: "unbounded" }
       )
       const counts = answers.map((answer) => Number(answer.replace(/^200 /u, ""))).sort((a, b) => a - b)
@@ -139,8 +130,8 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app that sleeps", (
         yield* sleepNow(host, "app-1")
         assert.deepStrictEqual(snapshotFiles(host).sort(), ["memory", "memory.sums", "record", "state"])
         flip(join(host.snapshots, "app-1", file))
-        assert.strictEqual(yield* body(host, "/remember"), "200 1")
-        assert.strictEqual(yield* body(host, "/read?path=note"), "200 kept")
+        assert.strictEqual(yield* bodyOf(host, "/remember"), "200 1")
+        assert.strictEqual(yield* bodyOf(host, "/read?path=note"), "200 kept")
         assert.deepStrictEqual(readdirSync(host.snapshots), [])
       })
     )
@@ -153,12 +144,12 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app that sleeps", (
       yield* daemon.stop
       const second = yield* runDaemon(host)
       yield* awaitListening(host)
-      assert.strictEqual(yield* body(host, "/remember"), "200 2")
+      assert.strictEqual(yield* bodyOf(host, "/remember"), "200 2")
       yield* sleepNow(host, "app-1")
       yield* second.kill
       yield* runDaemon(host)
       yield* awaitListening(host)
-      assert.strictEqual(yield* body(host, "/remember"), "200 3")
+      assert.strictEqual(yield* bodyOf(host, "/remember"), "200 3")
     })
   )
 
@@ -168,10 +159,10 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app that sleeps", (
       yield* sleepNow(host, "app-1")
       yield* put(host, of({ deploymentId: "dep-2" }))
       yield* awaitState(host, "app-1", "running")
-      assert.strictEqual(yield* body(host, "/remember"), "200 1")
+      assert.strictEqual(yield* bodyOf(host, "/remember"), "200 1")
       yield* sleepNow(host, "app-1")
-      assert.strictEqual(yield* body(host, "/remember"), "200 2")
-      assert.strictEqual(yield* body(host, "/read?path=note"), "200 kept")
+      assert.strictEqual(yield* bodyOf(host, "/remember"), "200 2")
+      assert.strictEqual(yield* bodyOf(host, "/read?path=note"), "200 kept")
     })
   )
 
@@ -190,11 +181,11 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app that sleeps", (
       const port = report.hostPort ?? 0
       yield* sleepNow(host, "app-1")
       assert.strictEqual(yield* echoTcp(port + 1, "sent before it woke"), "sent before it woke")
-      assert.strictEqual(yield* body(host, "/remember"), "200 2")
+      assert.strictEqual(yield* bodyOf(host, "/remember"), "200 2")
       yield* sleepNow(host, "app-1")
       assert.strictEqual(yield* echoUdp(port + 2, "one datagram"), "one datagram")
       assert.strictEqual(yield* echoUdp(port + 2, "and the next"), "and the next")
-      assert.strictEqual(yield* body(host, "/remember"), "200 3")
+      assert.strictEqual(yield* bodyOf(host, "/remember"), "200 3")
     })
   )
 
@@ -202,7 +193,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app that sleeps", (
     Effect.gen(function* () {
       const { host, of } = yield* deployed()
       yield* sleepNow(host, "app-1")
-      assert.strictEqual(yield* body(host, "/remember"), "200 2")
+      assert.strictEqual(yield* bodyOf(host, "/remember"), "200 2")
       yield* put(host, of({ desiredState: "stopped" }))
       yield* awaitState(host, "app-1", "stopped")
       assert.notMatch(readFileSync(host.log, "utf8"), /did not power off in time/u)
@@ -212,7 +203,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app that sleeps", (
   it.effect("is not put to sleep while a request is open, and the command line says why", () =>
     Effect.gen(function* () {
       const { host } = yield* deployed()
-      const open = yield* Effect.forkChild(body(host, "/hang?ms=4000"), { startImmediately: true })
+      const open = yield* Effect.forkChild(bodyOf(host, "/hang?ms=4000"), { startImmediately: true })
       yield* awaitOpen(host)
       const answer = yield* Effect.flip(sleepNow(host, "app-1"))
       assert.match(answer.message, /something is open/u)

@@ -240,6 +240,28 @@ describe("a volume that starts with contents", () => {
     })
   )
 
+  it.effect("says how far its archive has come, and no more once it is here", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      const object = putObject(host.artifacts, "seeds/a", new Uint8Array(4 * 2 ** 20))
+      const stall = host.artifacts.script.stall("read")
+      yield* host.start()
+      yield* host.put(
+        rawDocument({
+          volumes: [rawVolume("a", { initialContents: { ...object, destinationPath: "/app/data" } })],
+          instances: [rawInstance("a")]
+        })
+      )
+      const message = () => host.report()?.volumes[0]?.message
+      yield* host.until("it is told", () => message() === 'fetching "seeds/a": 2 of 4 MiB')
+      assert.strictEqual(host.report()?.volumes[0]?.state, "pending")
+      yield* stall.release
+      yield* host.untilState("a", "running")
+      assert.isUndefined(message())
+      yield* host.stop()
+    })
+  )
+
   it.effect("fails by name when its archive is not what the document says, and the app with it", () =>
     Effect.gen(function* () {
       const host = yield* makeHost()

@@ -22,12 +22,18 @@ const onRequest = (extra: Record<string, unknown> = {}) =>
 const documentOf = (...instances: ReadonlyArray<{ readonly appId?: unknown }>) =>
   rawDocument({ volumes: instances.map(({ appId }) => rawVolume(String(appId))), instances })
 
-/** A host with one app that has been put to sleep by its quiet. */
-const asleep = Effect.fnUntraced(function* (extra: Record<string, unknown> = {}) {
+/** A host with one app that is up. */
+const awake = Effect.fnUntraced(function* (extra: Record<string, unknown> = {}) {
   const host = yield* makeHost()
   yield* host.start()
   yield* host.put(documentOf(onRequest(extra)))
   yield* host.untilState("app-1", "running")
+  return host
+})
+
+/** A host with one app that has been put to sleep by its quiet. */
+const asleep = Effect.fnUntraced(function* (extra: Record<string, unknown> = {}) {
+  const host = yield* awake(extra)
   yield* host.untilState("app-1", "idle")
   return host
 })
@@ -63,10 +69,7 @@ describe("an app that is on-request", () => {
 
   it.effect("stays up while requests come, and while one is open however quiet", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(documentOf(onRequest()))
-      yield* host.untilState("app-1", "running")
+      const host = yield* awake()
       for (let round = 0; round < 10; round++) {
         yield* TestClock.adjust(minute / 2)
         yield* request(host.proxy, at)
@@ -121,10 +124,7 @@ describe("an app that is on-request", () => {
 
   it.effect("wakes with its memory for the next request, which waits for its health check", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(documentOf(onRequest()))
-      yield* host.untilState("app-1", "running")
+      const host = yield* awake()
       counter(host)?.set("count", 2)
       yield* host.untilState("app-1", "idle")
       const answer = yield* Effect.forkChild(request(host.proxy, at))
@@ -159,10 +159,7 @@ describe("an app that is on-request", () => {
 
   it.effect("a request that comes while it falls asleep waits, and wakes it", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(documentOf(onRequest()))
-      yield* host.untilState("app-1", "running")
+      const host = yield* awake()
       const gate = yield* Deferred.make<void>()
       host.machine.next("sleep", "app-1", { stallUntil: gate })
       yield* host.until("the sleep is under way", () => host.machine.callsOf("sleep").length === 1)
@@ -179,10 +176,7 @@ describe("an app that is on-request", () => {
 
   it.effect("is not put to sleep when something comes between the decision and the act", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(documentOf(onRequest()))
-      yield* host.untilState("app-1", "running")
+      const host = yield* awake()
       // What is open by the time that everything is held has reached the app already.
       const open = yield* openRequest(host.proxy, at)
       yield* TestClock.adjust(2 * minute)
@@ -223,10 +217,7 @@ describe("an app that is on-request", () => {
 
   it.effect("is replaced when its VMM ends as it falls asleep", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(documentOf(onRequest()))
-      yield* host.untilState("app-1", "running")
+      const host = yield* awake()
       const gate = yield* Deferred.make<void>()
       host.machine.next("freeze", "app-1", { stallUntil: gate })
       yield* host.until("it is being frozen", () => host.machine.callsOf("freeze").length === 1)
@@ -443,10 +434,7 @@ describe("an app that is on-request", () => {
   for (const step of ["freeze", "sleep", "slept", "wake", "woken", "connect", "thaw"] as const) {
     it.effect(`answers again when the daemon dies at ${step}, and no second microVM is ever there`, () =>
       Effect.gen(function* () {
-        const host = yield* makeHost()
-        yield* host.start()
-        yield* host.put(documentOf(onRequest()))
-        yield* host.untilState("app-1", "running")
+        const host = yield* awake()
         const gate = yield* Deferred.make<void>()
         const wakes = step !== "freeze" && step !== "sleep" && step !== "slept"
         if (wakes) yield* host.untilState("app-1", "idle")
@@ -477,10 +465,7 @@ describe("an app that is on-request", () => {
 describe("a release that replaces one that is up", () => {
   it.effect("the old one serves until the new one is fetched, and for as long as that fails", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(documentOf(onRequest()))
-      yield* host.untilState("app-1", "running")
+      const host = yield* awake()
       host.images.script.fail("prepare", new ObjectMissing({ objectKey: "server", store: "/store" }), {
         times: 2
       })
@@ -500,10 +485,7 @@ describe("a release that replaces one that is up", () => {
 
   it.effect("a corrected one is fetched at once, and the quiet of the old one is not held against it", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(documentOf(onRequest()))
-      yield* host.untilState("app-1", "running")
+      const host = yield* awake()
       host.images.script.fail("prepare", new ObjectMissing({ objectKey: "server", store: "/store" }), {
         times: 7
       })
@@ -524,10 +506,7 @@ describe("a release that replaces one that is up", () => {
 
   it.effect("a request that comes between the two waits for the new one", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(documentOf(onRequest()))
-      yield* host.untilState("app-1", "running")
+      const host = yield* awake()
       host.machine.script("app-1", { helloAfterMs: 3_000, shutdownAfterMs: 500 })
       yield* host.put(documentOf(onRequest({ deploymentId: "dep-2" })))
       yield* host.until("the old one ends", () => host.machine.callsOf("shutdown").length === 1)
