@@ -94,7 +94,9 @@ const bareArguments = (
 const dial = (path: string, child: ChildProcess): Promise<Socket> =>
   new Promise((resolve, reject) => {
     const attempt = () => {
-      if (child.exitCode !== null) return reject(new Error(`QEMU ended with code ${child.exitCode}`))
+      const { exitCode, signalCode } = child
+    if (exitCode !== null || signalCode !== null)
+      return reject(new Error(`QEMU ended with ${exitCode ?? signalCode}`))
       const socket = connect(path)
       socket.once("connect", () => resolve(socket))
       socket.once("error", () => setTimeout(attempt, 2))
