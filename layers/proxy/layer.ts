@@ -2,7 +2,7 @@
  * `Proxy` over `node:net`, on one thread. What requests pass through lies outside Effect, because it costs less than a
  * fiber would: the files in `http` and `raw` say so. Here is what the rest of the program sees of it.
  */
-import { Effect, FiberSet, Layer, Schedule, Semaphore } from "effect"
+import { Effect, FiberSet, Layer, Schedule, Semaphore, SubscriptionRef } from "effect"
 import { Proxy, ProxyError, type UnavailableTarget } from "../../src/services/Proxy.ts"
 import { fileLimit } from "./file-limit.ts"
 import { defaultTimeouts, MAX_CALLERS, MAX_SECURE_CALLERS, type Timeouts } from "./http/limits.ts"
@@ -20,6 +20,7 @@ import {
   type RawTimeouts
 } from "./raw/limits.ts"
 import { RawPorts } from "./raw/ports.ts"
+import { RefusedPorts, type RefusedSentences } from "./refused-ports.ts"
 
 export interface ProxyOptions {
   /** Where hostnames are served; port 0 takes a free one. Absent on a host that serves none: apps then have their own ports only. */
@@ -104,12 +105,15 @@ const make = Effect.fnUntraced(function* (options: ProxyOptions) {
     options.listen === undefined
       ? undefined
       : yield* openHostnames(server, options.listen, options.tls, onListenerError)
+  const refused = new RefusedPorts(yield* SubscriptionRef.make<RefusedSentences>(new Map()))
   const ownPorts = yield* Effect.acquireRelease(
-    Effect.sync(() => new OwnPorts((app) => server.appListener(app), onListenerError)),
+    Effect.sync(() => new OwnPorts((app) => server.appListener(app), onListenerError, refused)),
     (ports) => ports.closeAll
   )
-  const rawPorts = yield* openRawPorts(server, options, onListenerError)
-  const oneAtATime = (yield* Semaphore.make(1)).withPermits(1)
+  const rawPorts = yield* openRawPorts(server, options, onListenerError, refused)
+  const turn = yield* Semaphore.make(1)
+  const oneAtATime = (work: Effect.Effect<void>) =>
+    turn.withPermits(1)(Effect.ensuring(work, refused.publish))
   yield* oneAtATime(Effect.andThen(ownPorts.retry, rawPorts?.retry ?? Effect.void)).pipe(
     Effect.repeat(RETRY),
     Effect.forkScoped
@@ -138,6 +142,7 @@ const make = Effect.fnUntraced(function* (options: ProxyOptions) {
       server.routesComplete = true
     }),
     traffic: Effect.sync(() => server.traffic()),
+    refusedPorts: refused.sentences,
     address
   })
 })
@@ -155,7 +160,8 @@ const usualRawLimits = (): RawLimits => {
 const openRawPorts = (
   server: ProxyServer,
   { raw, rawTimeouts, rawLimits }: ProxyOptions,
-  onError: (error: Error) => void
+  onError: (error: Error) => void,
+  refused: RefusedPorts
 ) =>
   raw === undefined
     ? Effect.undefined
@@ -165,7 +171,7 @@ const openRawPorts = (
             { ...defaultRawTimeouts, ...rawTimeouts },
             { ...usualRawLimits(), ...rawLimits }
           )
-          return new RawPorts(raw.address, context, onError)
+          return new RawPorts(raw.address, context, onError, refused)
         }),
         (ports) => ports.closeAll
       )

@@ -1,5 +1,5 @@
 /** A proxy in memory: it keeps the routes, and answers requests that a test makes up. */
-import { Clock, Deferred, Effect, FiberSet, Layer } from "effect"
+import { Clock, Deferred, Effect, FiberSet, Layer, SubscriptionRef } from "effect"
 import type { AppId } from "../../src/document/schema.ts"
 import { Histogram } from "../../src/metrics/instruments.ts"
 import {
@@ -88,6 +88,8 @@ export interface ProxyWorld {
   readonly sleeps: Map<AppId, Sleep>
   /** What ends each of an app's open requests and connections. */
   readonly ends: Map<AppId, Set<() => void>>
+  /** Why ports of apps cannot be listened on, as if other programs had them. */
+  readonly refusedPorts: SubscriptionRef.SubscriptionRef<ReadonlyMap<AppId, ReadonlyArray<string>>>
   /** Where wakes run: the scope of the layer that was made last. */
   fork: ((wake: Effect.Effect<void>) => void) | undefined
 }
@@ -102,6 +104,7 @@ export const makeProxyWorld = (): ProxyWorld => ({
   waiters: new Set(),
   sleeps: new Map(),
   ends: new Map(),
+  refusedPorts: Effect.runSync(SubscriptionRef.make<ReadonlyMap<AppId, ReadonlyArray<string>>>(new Map())),
   fork: undefined
 })
 
@@ -363,6 +366,7 @@ export const layerProxyMemory = (world: ProxyWorld) =>
           handshakes: { completed: 0, failed: 0, timedOut: 0 },
           apps: new Map([...world.traffic].map(([appId, counts]) => [appId, trafficOf(counts)]))
         })),
+        refusedPorts: world.refusedPorts,
         address: { host: "127.0.0.1", port: 80 }
       }
     })

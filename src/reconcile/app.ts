@@ -26,6 +26,7 @@ import { sleepDue, sleepEnded } from "./sleep-due.ts"
 import { appStatus, askOf, isConverged, memoryRetrySeconds } from "./status.ts"
 import { runStep } from "./steps.ts"
 import { release } from "./stop.ts"
+import { portTrouble } from "./troubles.ts"
 import { volumeUse } from "./volume-users.ts"
 import { NoRoom } from "./wake.ts"
 
@@ -63,6 +64,7 @@ const initialModel = (options: AppOptions): AppModel => ({
   ),
   ownerOf: (volumeId) => options.host.volumeOwners.get(volumeId),
   volumeTrouble: () => options.host.volumeTrouble,
+  portTrouble: () => portTrouble(options.host, options.appId),
   attachment: undefined,
   health: unprobed,
   guestFailure: undefined,

@@ -2,7 +2,7 @@
  * The host's fiber tree: what an earlier daemon left is taken up, the document is watched, every app has a fiber
  * of its own, and one writer reports.
  */
-import { Cause, Clock, Deferred, Effect, FiberMap, Queue, Schedule, Stream, SubscriptionRef } from "effect"
+import { Cause, Clock, Deferred, Effect, FiberMap, Queue, Schedule } from "effect"
 import { difference } from "../document/difference.ts"
 import type { AppId, HostDesiredState } from "../document/schema.ts"
 import { timed } from "../metrics/host-metrics.ts"
@@ -22,6 +22,7 @@ import { metricsPage } from "./metrics-page.ts"
 import type { AppMessage, DesiredApp } from "./model.ts"
 import { makeOwnCheckpoints } from "./own-checkpoints.ts"
 import { runReporter } from "./reporting.ts"
+import { type Told, watchPorts, watchVolumes } from "./troubles.ts"
 
 interface Notes {
   readonly records: ReadonlyMap<AppId, AppRecord>
@@ -124,14 +125,20 @@ const makeApps = Effect.fnUntraced(function* (host: HostContext) {
     yield* FiberMap.run(fibers, appId, Effect.annotateLogs(live(appId, entry, notes, looked), { app: appId }))
   })
 
+  const lookAgain = (appIds: Iterable<AppId>) =>
+    Effect.forEach(
+      Array.from(appIds, (appId) => entries.get(appId)).filter((entry) => entry !== undefined),
+      ({ mailbox }) => Queue.offer(mailbox, { kind: "look-again" }),
+      { discard: true }
+    )
+
   return {
     begin,
-    /** Something that no app was told of bears on what each says of itself. */
-    lookAgain: Effect.suspend(() =>
-      Effect.forEach(entries.values(), ({ mailbox }) => Queue.offer(mailbox, { kind: "look-again" }), {
-        discard: true
-      })
-    ),
+    /** Something that no app was told of bears on what they say of themselves. */
+    lookAgain: {
+      everyone: Effect.suspend(() => lookAgain(entries.keys())),
+      some: lookAgain
+    } satisfies Told,
     /** Asks an app's fiber to put it to sleep; undefined when it sleeps, else the reason why not. */
     sleep: Effect.fnUntraced(function* (appId: AppId) {
       const entry = entries.get(appId)
@@ -256,19 +263,6 @@ export const runHost = Effect.gen(function* () {
   yield* page.offer(metricsPage(told))
   const watching = watchDocument(inForce, { metrics: host.metrics, onAccepted, onVerdict })
   const reporting = runReporter({ ...told, changes })
-  const volumes = SubscriptionRef.changes(host.volumes.trouble).pipe(
-    Stream.runForEach((trouble) =>
-      Effect.suspend(() => {
-        if (trouble === host.volumeTrouble) return Effect.void
-        host.volumeTrouble = trouble
-        const told =
-          trouble === undefined
-            ? Effect.logInfo("volumes can be read and written again")
-            : Effect.logError(`volumes cannot be read or written: ${trouble}`)
-        return Effect.andThen(told, apps.lookAgain)
-      })
-    )
-  )
   const sleeping = Deferred.await(allLooked).pipe(
     Effect.andThen(host.proxy.routesComplete),
     Effect.andThen(Effect.catch(sweepSnapshots(host), (error) => Effect.logError(error.message))),
@@ -276,7 +270,15 @@ export const runHost = Effect.gen(function* () {
     Effect.andThen(runActivity(host))
   )
   yield* Effect.all(
-    [watching, reporting, runMeasuring(host), runMetering(host, changed), sleeping, volumes],
+    [
+      watching,
+      reporting,
+      runMeasuring(host),
+      runMetering(host, changed),
+      sleeping,
+      watchVolumes(host, apps.lookAgain),
+      watchPorts(host, apps.lookAgain)
+    ],
     {
       concurrency: "unbounded",
       discard: true

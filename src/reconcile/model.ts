@@ -78,6 +78,8 @@ export interface AppModel {
   readonly ownerOf: (volumeId: VolumeId) => AppId | undefined
   /** What keeps the host's volumes from being read and written now. */
   readonly volumeTrouble: () => string | undefined
+  /** What keeps its own ports on the host from being listened on now. */
+  readonly portTrouble: () => string | undefined
   attachment: Attachment | undefined
   health: Health
   /** What the guest itself said when it gave up. */

@@ -187,7 +187,7 @@ export const instanceStatus = (
   return {
     deploymentId: instance.deploymentId,
     state,
-    message: message ?? waitsForVolume(model) ?? model.notesFailure,
+    message: message ?? waitsForVolume(model) ?? model.portTrouble() ?? model.notesFailure,
     slot: record?.slot,
     layerDigests: up ? (booted?.layers ?? []).map(({ digest }) => digest) : [],
     attempts: attemptsOf(record, instance),

@@ -1,5 +1,5 @@
 /** The ways in: HTTP in front of the apps, by hostname, and their raw ports. */
-import { Context, type Effect, Schema } from "effect"
+import { Context, type Effect, Schema, type SubscriptionRef } from "effect"
 import type { AppId } from "../document/schema.ts"
 import type { Distribution } from "../metrics/instruments.ts"
 
@@ -177,8 +177,8 @@ export class Proxy extends Context.Service<
      * app's route of before. When the target changes, pooled connections to the old one are never used again;
      * requests that are under way on them are left to finish.
      *
-     * A port that cannot be bound does not fail the route, because the rest of it works: the daemon's log names the
-     * port, and it is tried again until it is bound or the route goes.
+     * A port that cannot be bound does not fail the route, because the rest of it works: `refusedPorts` and the daemon's
+     * log name the port, and it is tried again until it is bound or the route goes.
      */
     readonly setRoute: (route: AppRoute) => Effect.Effect<void>
     /** From now on the app's hostnames are answered with 404 and its own ports are closed. No error when there is no such app. */
@@ -194,6 +194,11 @@ export class Proxy extends Context.Service<
     readonly routesComplete: Effect.Effect<void>
     /** The counts at this moment: exact, and cheap enough to be read every second. */
     readonly traffic: Effect.Effect<ProxyTraffic>
+    /**
+     * For each app that has some, a sentence for each of its ports that cannot be listened on now, as a clause for its
+     * message. Nothing of a port that was bound since, or whose route has gone.
+     */
+    readonly refusedPorts: SubscriptionRef.SubscriptionRef<ReadonlyMap<AppId, ReadonlyArray<string>>>
     /** Where the proxy listens, once it does; absent on a host that serves no hostnames. */
     readonly address: { readonly host: string; readonly port: number } | undefined
   }

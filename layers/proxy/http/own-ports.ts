@@ -2,10 +2,13 @@
 import type { Server } from "node:net"
 import { Effect } from "effect"
 import type { AppId } from "../../../src/document/schema.ts"
+import type { RefusedPorts } from "../refused-ports.ts"
 import type { App } from "./app.ts"
 import { close, listen } from "./listen.ts"
 
 const LOOPBACK = "127.0.0.1"
+/** Among the ports of an app that may be refused. */
+const OWN = "own"
 
 interface OwnPort {
   readonly app: App
@@ -19,10 +22,12 @@ export class OwnPorts {
   readonly #ports = new Map<AppId, OwnPort>()
   readonly #open: (app: App) => Server
   readonly #onError: (error: Error) => void
+  readonly #refused: RefusedPorts
 
-  constructor(open: (app: App) => Server, onError: (error: Error) => void) {
+  constructor(open: (app: App) => Server, onError: (error: Error) => void, refused: RefusedPorts) {
     this.#open = open
     this.#onError = onError
+    this.#refused = refused
   }
 
   /** Makes `port` the app's own, or none when undefined. A port that cannot be bound is said in the log and kept for `retry`. */
@@ -43,6 +48,7 @@ export class OwnPorts {
     return Effect.suspend(() => {
       const server = this.#ports.get(appId)?.server
       this.#ports.delete(appId)
+      this.#refused.forget(appId, OWN)
       return server === undefined ? Effect.void : close(server)
     })
   }
@@ -78,7 +84,8 @@ export class OwnPorts {
   #bind(own: OwnPort): Effect.Effect<void, string> {
     return Effect.suspend(() => {
       const server = this.#open(own.app)
-      return listen(server, LOOPBACK, own.port, this.#onError).pipe(
+      const listening = listen(server, LOOPBACK, own.port, this.#onError)
+      return this.#refused.seen(own.app.appId, OWN, "its own port cannot be reached", listening).pipe(
         Effect.andThen(
           Effect.sync(() => {
             own.server = server

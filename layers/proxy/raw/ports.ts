@@ -7,6 +7,7 @@ import type { RawPort } from "../../../src/services/Proxy.ts"
 import type { App } from "../http/app.ts"
 import { PEER_CHECK_MS } from "../http/limits.ts"
 import { cannotListen, close, listen } from "../http/listen.ts"
+import type { RefusedPorts } from "../refused-ports.ts"
 import type { RawContext } from "./context.ts"
 import { TcpSession } from "./tcp.ts"
 import { UdpPort } from "./udp.ts"
@@ -24,13 +25,15 @@ export class RawPorts {
   readonly #address: string
   readonly #context: RawContext
   readonly #onError: (error: Error) => void
+  readonly #refused: RefusedPorts
   readonly #byApp = new Map<AppId, ReadonlyArray<Opened>>()
 
   /** `address`: where every port listens. */
-  constructor(address: string, context: RawContext, onError: (error: Error) => void) {
+  constructor(address: string, context: RawContext, onError: (error: Error) => void, refused: RefusedPorts) {
     this.#address = address
     this.#context = context
     this.#onError = onError
+    this.#refused = refused
   }
 
   /** Makes these the app's raw ports. What cannot be bound is said in the log and kept for `retry`. */
@@ -67,8 +70,11 @@ export class RawPorts {
   /** Tries again what could not be bound. */
   readonly retry: Effect.Effect<void> = Effect.suspend(() =>
     Effect.forEach(
-      [...this.#byApp.values()].flat().filter(({ tcp, udp }) => tcp === undefined || udp === undefined),
-      (opened) => this.#open(opened, () => Effect.void),
+      [...this.#byApp.values()].flat().filter((opened) => !isWhole(opened)),
+      (opened) =>
+        this.#open(opened, () => Effect.void).pipe(
+          Effect.andThen(Effect.suspend(() => (isWhole(opened) ? this.#isOpen(opened) : Effect.void)))
+        ),
       { discard: true }
     )
   )
@@ -96,7 +102,8 @@ export class RawPorts {
         },
         (accepted) => TcpSession.begin(accepted, opened.app, opened.port, this.#context)
       )
-      return listen(server, this.#address, opened.port.hostPort, this.#onError).pipe(
+      const listening = listen(server, this.#address, opened.port.hostPort, this.#onError)
+      return this.#seen(opened, "tcp", listening).pipe(
         Effect.andThen(
           Effect.sync(() => {
             opened.tcp = server
@@ -107,7 +114,8 @@ export class RawPorts {
   }
 
   #openUdp(opened: Opened): Effect.Effect<void, string> {
-    return bind(this.#address, opened.port.hostPort, this.#onError).pipe(
+    const bound = bind(this.#address, opened.port.hostPort, this.#onError)
+    return this.#seen(opened, "udp", bound).pipe(
       Effect.flatMap((socket) =>
         Effect.sync(() => {
           opened.udp = new UdpPort(socket, opened.app, opened.port, this.#context)
@@ -116,11 +124,28 @@ export class RawPorts {
     )
   }
 
-  #close({ tcp, udp }: Opened): Effect.Effect<void> {
+  #seen<A>(opened: Opened, protocol: Protocol, attempt: Effect.Effect<A, string>) {
+    const { app, port } = opened
+    return this.#refused.seen(
+      app.appId,
+      keyOf(port, protocol),
+      `its port ${port.name} cannot be reached`,
+      attempt
+    )
+  }
+
+  #close({ app, port, tcp, udp }: Opened): Effect.Effect<void> {
     return Effect.andThen(
-      Effect.sync(() => udp?.destroy()),
+      Effect.sync(() => {
+        for (const protocol of protocols) this.#refused.forget(app.appId, keyOf(port, protocol))
+        udp?.destroy()
+      }),
       tcp === undefined ? Effect.void : close(tcp)
     )
+  }
+
+  #isOpen({ app, port }: Opened): Effect.Effect<void> {
+    return Effect.logInfo(`port ${port.name} of app ${app.appId} is open now: ${port.hostPort}`)
   }
 
   #warn({ app, port }: Opened): (reason: string) => Effect.Effect<void> {
@@ -130,6 +155,14 @@ export class RawPorts {
       )
   }
 }
+
+const protocols = ["tcp", "udp"] as const
+type Protocol = (typeof protocols)[number]
+
+/** Tells a port's two protocols from each other and from those of the app's other ports. */
+const keyOf = ({ hostPort }: RawPort, protocol: Protocol): string => `${protocol} ${hostPort}`
+
+const isWhole = ({ tcp, udp }: Opened): boolean => tcp !== undefined && udp !== undefined
 
 const same = (left: RawPort, right: RawPort): boolean =>
   left.hostPort === right.hostPort && left.guestPort === right.guestPort && left.name === right.name

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Exit, Layer } from "effect"
+import { Effect, Exit, Layer, SubscriptionRef } from "effect"
 import { layerProxy } from "../../../layers/proxy/layer.ts"
 import { Proxy } from "../../../src/services/Proxy.ts"
 import {
@@ -151,6 +151,32 @@ describe("an app's own port", () => {
         })
       )
       assert.match(yield* eventually(answer, (text) => text !== ""), /^HTTP\/1\.1 200 /u)
+    })
+  )
+
+  it.live("that is taken is told until it opens, or until it is no longer wanted", () =>
+    Effect.gen(function* () {
+      const { proxy } = yield* startProxy()
+      const target = { kind: "unavailable", reason: "stopped" } as const
+      const refused = SubscriptionRef.get(proxy.refusedPorts)
+      const held = yield* heldPort
+      yield* proxy.setRoute({ appId, hostnames: [], target, hostPort: held.port })
+      const told = new Map([
+        [
+          appId,
+          [
+            `its own port cannot be reached: 127.0.0.1 port ${held.port} cannot be listened on: another program listens there`
+          ]
+        ]
+      ])
+      assert.deepStrictEqual(yield* refused, told)
+      yield* proxy.removeRoute(appId)
+      assert.deepStrictEqual(yield* refused, new Map())
+      yield* proxy.setRoute({ appId, hostnames: [], target, hostPort: held.port })
+      assert.deepStrictEqual(yield* refused, told)
+      yield* held.release
+      yield* eventually(refused, ({ size }) => size === 0)
+      assert.match(yield* answerOf(yield* dial(held.port), anyHost), /^HTTP\/1\.1 503 /u)
     })
   )
 

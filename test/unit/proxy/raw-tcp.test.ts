@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, SubscriptionRef } from "effect"
 import { dial, eventually, freePort, heldPort, listenRaw, writeUntilStuck } from "./harness.ts"
-import { rawPort } from "./raw-harness.ts"
+import { openDatagrams, rawPort } from "./raw-harness.ts"
 import { logged } from "./tls-harness.ts"
 
 const big = Buffer.alloc(67_108_864, "0123456789abcdef")
@@ -339,7 +339,21 @@ describe("the raw ports of an app", () => {
           "u"
         )
       )
+      const told = SubscriptionRef.get(proxy.refusedPorts)
+      assert.deepStrictEqual(
+        yield* told,
+        new Map([
+          [
+            route.appId,
+            [
+              `its port echo cannot be reached: 127.0.0.1 port ${port} cannot be listened on: another program listens there`
+            ]
+          ]
+        ])
+      )
       yield* release
+      yield* eventually(told, ({ size }) => size === 0)
+      assert.strictEqual(lines.at(-1), `Info port echo of app app-1 is open now: ${port}`)
       yield* eventually(
         Effect.scoped(
           Effect.flatMap(dial(port), (client) =>
@@ -351,6 +365,35 @@ describe("the raw ports of an app", () => {
         ),
         (text) => text === "hello"
       )
+    })
+  )
+
+  it.live("that are taken for UDP alone carry TCP, and are told until the route goes", () =>
+    Effect.gen(function* () {
+      const guest = yield* listenRaw((talk) => talk.write("hello"))
+      const taken = yield* openDatagrams()
+      const { proxy, route, up } = yield* rawPort(guest.port)
+      yield* proxy.setRoute({
+        ...route,
+        target: up,
+        rawPorts: [{ name: "echo", hostPort: taken.port, guestPort: guest.port }]
+      })
+      const told = SubscriptionRef.get(proxy.refusedPorts)
+      assert.deepStrictEqual(
+        yield* told,
+        new Map([
+          [
+            route.appId,
+            [
+              `its port echo cannot be reached: 127.0.0.1 UDP port ${taken.port} cannot be listened on: another program listens there`
+            ]
+          ]
+        ])
+      )
+      const client = yield* dial(taken.port)
+      yield* client.through("hello")
+      yield* proxy.setRoute({ ...route, target: up, rawPorts: [] })
+      assert.deepStrictEqual(yield* told, new Map())
     })
   )
 })

@@ -2,6 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, SubscriptionRef } from "effect"
 import { TestClock } from "effect/testing"
 import { putObject } from "../../../layers/testing/ArtifactStore.ts"
+import { AppId } from "../../../src/document/schema.ts"
 import { digest, rawDocument, rawInstance, rawVolume, running, volumeOf } from "./documents.ts"
 import { type Host, makeHost } from "./harness.ts"
 
@@ -214,6 +215,35 @@ describe("volumes that cannot be reached for a while", () => {
       assert.strictEqual(host.instanceOf("a")?.state, "running")
       yield* SubscriptionRef.set(host.volumes.trouble, undefined)
       yield* host.until("neither does", () => ["a", "b"].every((appId) => says(appId) === undefined))
+      yield* host.stop()
+    })
+  )
+})
+
+describe("a port of an app that another program has", () => {
+  it.effect("is told by that app alone, which serves its hostnames, and untold when it can be had", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("a", "b"))
+      yield* host.untilState("a", "running")
+      yield* host.untilState("b", "running")
+      const says = (appId: string) => host.instanceOf(appId)?.message
+      const refused = (...entries: ReadonlyArray<readonly [AppId, ReadonlyArray<string>]>) =>
+        SubscriptionRef.set(host.proxy.refusedPorts, new Map(entries))
+      const a = AppId.make("a")
+      yield* refused([a, ["its port db cannot be reached: TCP", "its port db cannot be reached: UDP"]])
+      yield* host.until("it says so", () => says("a") !== undefined)
+      assert.strictEqual(
+        says("a"),
+        "its port db cannot be reached: TCP; its port db cannot be reached: UDP; tried again every few seconds"
+      )
+      assert.deepStrictEqual([host.instanceOf("a")?.state, says("b")], ["running", undefined])
+      assert.strictEqual(host.routes.get("a")?.target.kind, "up")
+      yield* refused([a, ["its port db cannot be reached: UDP"]])
+      yield* host.until("it says what is left", () => says("a")?.includes("TCP") === false)
+      yield* refused()
+      yield* host.until("it says nothing", () => says("a") === undefined)
       yield* host.stop()
     })
   )
