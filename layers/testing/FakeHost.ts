@@ -130,6 +130,8 @@ export interface FakeMachine {
   listening: boolean
   bootSpec: BootSpec | undefined
   residentBytes: number
+  /** Its volume gives errors. */
+  waitsForVolume: boolean
   /** Events that no conversation has taken yet. */
   backlog: Array<GuestEvent>
   session: Queue.Queue<GuestEvent, Cause.Done> | undefined
@@ -368,6 +370,7 @@ export const makeFakeHost: Effect.Effect<FakeHost, never, Scope.Scope> = Effect.
         listening: sleeper?.listening ?? false,
         bootSpec: sleeper?.bootSpec,
         residentBytes: 64 * 1024 * 1024,
+        waitsForVolume: false,
         backlog: [...(sleeper?.backlog ?? [])],
         session: undefined
       }

@@ -36,7 +36,8 @@ const attached = (machine: FakeMachine, exit: Machine["exit"]): Machine => ({
   channel: { kind: "unix", path: `/fake/vm/${machine.spec.slot}/guest.sock` },
   residentBytes: Effect.sync(() =>
     Deferred.isDoneUnsafe(machine.ended) ? Option.none() : Option.some(machine.residentBytes)
-  )
+  ),
+  waitsForVolume: Effect.sync(() => machine.waitsForVolume)
 })
 
 /** As a daemon sees the end of a process that is no child of its own. */

@@ -142,7 +142,7 @@ export interface AttachmentOptions {
 /** Begins to watch a microVM; everything that it tells arrives through `post`. */
 export const watch = Effect.fnUntraced(function* (host: HostContext, options: AttachmentOptions, post: Post) {
   const { machine, instance, scope, session } = options
-  const attachment: Attachment = { machine, instance, scope, session, guest: undefined }
+  const attachment: Attachment = { machine, instance, scope, session, guest: undefined, frozen: false }
   const pump = yield* Deferred.await(session).pipe(
     Effect.tap((guest) =>
       Effect.sync(() => {

@@ -56,8 +56,11 @@ export interface HostContext extends HostServices {
   readonly activity: Activity
   /** Done once the snapshots that an earlier daemon left are looked through. */
   readonly maySleep: Deferred.Deferred<void>
-  /** Puts an app to sleep when its turn has come: their memory goes to the same disk. */
-  readonly withSleepPermit: <A, E, R>(sleep: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
+  /** Puts an app to sleep when its turn has come: their memory goes to the same disk. `failed`: its last sleep has. */
+  readonly withSleepPermit: <A, E, R>(
+    failed: boolean,
+    sleep: Effect.Effect<A, E, R>
+  ) => Effect.Effect<A, E, R>
   /** Runs a boot when `max_concurrent_vm_starts` allows it; `onWait` is told the limit when it does not yet. */
   readonly withStartPermit: <A, E, R>(
     boot: Effect.Effect<A, E, R>,
@@ -80,7 +83,17 @@ export interface HostContext extends HostServices {
   readonly statuses: ReadonlyMap<AppId, AppStatus>
 }
 
-const sleepsAtOnce = 2
+/**
+ * A guest that does not answer keeps its turn for some seconds. So those whose last sleep has failed take turns of their
+ * own: however many they are, they keep the others from nothing.
+ */
+const sleepsAtOnce = { usual: 2, failed: 1 }
+
+const sleepPermits = (): HostContext["withSleepPermit"] => {
+  const usual = Semaphore.makeUnsafe(sleepsAtOnce.usual)
+  const after = Semaphore.makeUnsafe(sleepsAtOnce.failed)
+  return (failed, sleep) => (failed ? after : usual).withPermits(1)(sleep)
+}
 
 const startPermits = (limit: number | undefined): HostContext["withStartPermit"] => {
   if (limit === undefined) return (boot) => boot
@@ -141,7 +154,7 @@ export const makeHostContext = Effect.fnUntraced(function* (onChange: Effect.Eff
     turns: new Map(),
     activity: new Activity(),
     maySleep: Deferred.makeUnsafe(),
-    withSleepPermit: Semaphore.makeUnsafe(sleepsAtOnce).withPermits(1),
+    withSleepPermit: sleepPermits(),
     withStartPermit: startPermits(all.settings.maxConcurrentVmStarts),
     claimSlot,
     releaseSlot,

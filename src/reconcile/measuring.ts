@@ -58,7 +58,10 @@ export const runMeasuring = Effect.fnUntraced(function* ({ turns, measurements, 
 
   const look = Effect.map(Clock.currentTimeMillis, (at) => {
     for (const turn of turns.values()) {
-      if (turn.waits || turn.dueAt > at || !Deferred.isDoneUnsafe(turn.attachment.session)) continue
+      const { attachment } = turn
+      // Who falls asleep is asked when it is found up again.
+      if (turn.waits || turn.dueAt > at || attachment.frozen || !Deferred.isDoneUnsafe(attachment.session))
+        continue
       turn.waits = true
       Queue.offerUnsafe(turn.isSilent ? silent : answering, turn)
     }
@@ -85,14 +88,23 @@ export const runMeasuring = Effect.fnUntraced(function* ({ turns, measurements, 
   const measure = Effect.fnUntraced(function* (turn: Turn) {
     const { attachment } = turn
     if (!turns.has(attachment)) return
+    if (attachment.frozen) {
+      turn.waits = false
+      return
+    }
     const { appId } = attachment.machine.record
     const complain = (reason: string) =>
-      turn.isSilent || !turns.has(attachment)
+      turn.isSilent
         ? Effect.void
         : Effect.logWarning(`${appId} is not measured, its last measurement stands: ${reason}`)
+    /** A guest that falls asleep or ends as it is asked is none that does not answer. */
+    const isGone = () =>
+      attachment.frozen || !turns.has(attachment) || Deferred.isDoneUnsafe(attachment.machine.exit)
     turn.isSilent = yield* ask(attachment).pipe(
       Effect.as(false),
-      Effect.catch((reason) => Effect.as(complain(reason), true)),
+      Effect.catch((reason) =>
+        isGone() ? Effect.succeed(turn.isSilent) : Effect.as(complain(reason), true)
+      ),
       // A fault of ours in the measuring of one guest is no reason to measure none.
       Effect.catchDefect((defect) => Effect.as(Effect.logError(`${appId} cannot be measured`, defect), true))
     )

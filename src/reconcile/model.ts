@@ -27,6 +27,8 @@ export interface Attachment {
   readonly session: Deferred.Deferred<GuestSession>
   /** The same, once it is there. */
   guest: GuestSession | undefined
+  /** It is being put to sleep, or has not been told yet to run on: nothing else is asked of its guest. */
+  frozen: boolean
 }
 
 export type AppMessage =

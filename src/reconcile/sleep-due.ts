@@ -9,7 +9,7 @@ import { dormant, type Step } from "./plan.ts"
 import { triedAgain } from "./retry-delay.ts"
 
 /** Why the app is not put to sleep now; undefined when it may be. @param now ms since 1970 */
-const obstacle = ({ model, host }: App, reason: SleepReason, now: number): string | undefined => {
+const obstacle = Effect.fnUntraced(function* ({ model, host }: App, reason: SleepReason, now: number) {
   const { appId, attachment, step } = model
   const { instance } = model.desired
   if (instance?.desiredState !== "on-request") return `${appId} is not on-request: nothing would wake it`
@@ -21,14 +21,17 @@ const obstacle = ({ model, host }: App, reason: SleepReason, now: number): strin
   const uptimeMs = now - (model.record?.startedAt ?? now)
   if (verdict(model.health, attachment.instance.config.healthCheck, uptimeMs) !== "running")
     return `${appId} is not healthy`
+  if (attachment.frozen) return `the guest of ${appId} has not answered yet since its last sleep failed`
   // What it has written could not be brought to its volume, and the machine would wait for that.
   if (host.volumeTrouble !== undefined)
     return `the volume of ${appId} cannot be written: ${host.volumeTrouble}`
+  if (yield* attachment.machine.waitsForVolume)
+    return `the volume of ${appId} gives errors, and its guest waits until it can be used`
   if (reason === "forced") return undefined
   const activity = host.activity.of(appId)
   const due = activity !== undefined && sleepReason(sleepPolicy(instance), activity, now) === reason
   return due ? undefined : `${appId} is not due to sleep any more`
-}
+})
 
 /** Judged anew here, where nothing else of the app goes on: what was due may be so no more. */
 export const sleepDue = Effect.fnUntraced(function* (
@@ -36,7 +39,7 @@ export const sleepDue = Effect.fnUntraced(function* (
   { reason, answer }: Extract<AppMessage, { kind: "sleep-due" }>
 ) {
   const { model, host } = app
-  const found = obstacle(app, reason, yield* Clock.currentTimeMillis)
+  const found = yield* obstacle(app, reason, yield* Clock.currentTimeMillis)
   if (found === undefined) {
     model.sleepDue = { reason, answer }
     return

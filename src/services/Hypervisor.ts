@@ -152,6 +152,11 @@ export interface Machine {
   readonly channel: GuestTransport
   /** Bytes of host memory that the VMM holds (resident set); none when it cannot be told. */
   readonly residentBytes: Effect.Effect<Option.Option<number>>
+  /**
+   * Whether the guest stands still because its volume gives errors. It goes on by itself as soon as it can be used, and
+   * sees none; until then its PID 1 may answer nothing.
+   */
+  readonly waitsForVolume: Effect.Effect<boolean>
 }
 
 export class Hypervisor extends Context.Service<

@@ -85,12 +85,19 @@ export const attach = (
       Effect.flatMap((end) => Deferred.succeed(exit, end)),
       Effect.forkScoped
     )
-    yield* resumeAfterIoErrors(record.appId, qmp, runState(qmp)).pipe(Effect.ignore, Effect.forkScoped)
+    const volume = { failing: false }
+    yield* resumeAfterIoErrors(record.appId, qmp, runState(qmp), volume).pipe(
+      // A crowded machine may be late with an answer; a QEMU that has hung up has ended.
+      Effect.retry({ while: () => !Deferred.isDoneUnsafe(qmp.closed) }),
+      Effect.ignore,
+      Effect.forkScoped
+    )
     const machine: Machine = {
       record,
       exit,
       channel: { kind: "unix", path: directory.guest },
-      residentBytes: Effect.sync(() => residentBytes(record.process))
+      residentBytes: Effect.sync(() => residentBytes(record.process)),
+      waitsForVolume: Effect.sync(() => volume.failing)
     }
     return { machine, qmp, directory, process: record.process }
   })

@@ -89,7 +89,8 @@ export const scriptedGuest = Effect.gen(function* () {
     record: { machineId: "00000000000000aa", appId: "web" as AppId, slot: 0, guestImageVersion: "test" },
     exit,
     channel: { kind: "unix", path },
-    residentBytes: Effect.succeed(Option.none())
+    residentBytes: Effect.succeed(Option.none()),
+    waitsForVolume: Effect.succeed(false)
   }
   return {
     machine,

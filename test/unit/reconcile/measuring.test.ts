@@ -127,6 +127,55 @@ describe("a guest that runs", () => {
   )
 })
 
+describe("a guest that falls asleep", () => {
+  const quietForAMinute = rawDocument({
+    volumes: [rawVolume("app-1")],
+    instances: [
+      rawInstance("app-1", {
+        desiredState: "on-request",
+        activation: { sleepWhen: { kind: "traffic-idle", timeoutMs: 60_000 } }
+      })
+    ]
+  })
+
+  it.effect("is asked nothing before it is up again, and nobody complains", () => {
+    const log = recordedLog()
+    return Effect.gen(function* () {
+      const host = yield* makeHost()
+      const gate = yield* Deferred.make<void>()
+      host.machine.next("sleep", "app-1", { stallUntil: gate })
+      yield* host.start()
+      yield* host.put(quietForAMinute)
+      yield* host.until("it falls asleep", () => host.machine.callsOf("sleep").length === 1)
+      const asked = host.machine.callsOf("usage").length
+      host.machine.always("usage", "app-1", { fail: "it is frozen" })
+      yield* seconds(180)
+      assert.strictEqual(host.machine.callsOf("usage").length, asked)
+      yield* Deferred.succeed(gate, undefined)
+      yield* host.untilState("app-1", "idle")
+      assert.deepStrictEqual(
+        log.lines.filter((line) => line.includes("not measured")),
+        []
+      )
+      yield* host.stop()
+    }).pipe(Effect.provide(log.layer))
+  })
+
+  it.effect("is measured again after a sleep that failed", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      host.machine.always("sleep", "app-1", { fail: "no space is left" })
+      yield* host.start()
+      yield* host.put(quietForAMinute)
+      yield* host.until("its sleep has failed", () => host.instanceOf("app-1")?.message !== undefined)
+      const asked = host.machine.callsOf("usage").length
+      yield* seconds(61)
+      assert.isAbove(host.machine.callsOf("usage").length, asked)
+      yield* host.stop()
+    })
+  )
+})
+
 describe("a guest that is stopped", () => {
   it.effect(
     "has no compute any more, but what is known of its volume stays, over a restart of the daemon",

@@ -215,6 +215,75 @@ describe("an app that is on-request", () => {
     })
   )
 
+  it.effect("holds its callers for ten seconds when its guest is silent, whatever becomes of its thaw", () =>
+    Effect.gen(function* () {
+      const host = yield* awake()
+      const answer = yield* Deferred.make<void>()
+      host.machine.always("freeze", "app-1", { stallUntil: answer })
+      host.machine.always("thaw", "app-1", { stallUntil: answer })
+      yield* host.until("it is being frozen", () => host.machine.callsOf("freeze").length === 1)
+      const caller = yield* Effect.forkChild(request(host.proxy, at))
+      yield* TestClock.adjust(9_000)
+      assert.isUndefined(caller.pollUnsafe())
+      yield* TestClock.adjust(1_100)
+      assert.strictEqual((yield* Fiber.join(caller)).kind, "app")
+      assert.match(
+        host.instanceOf("app-1")?.message ?? "",
+        /freeze its program: it said nothing in 10000 ms/u
+      )
+      // Nothing is asked of it before it is known to run on.
+      yield* TestClock.adjust(5 * minute)
+      assert.strictEqual(host.machine.callsOf("freeze").length, 1)
+      host.machine.always("freeze", "app-1", undefined)
+      host.machine.always("thaw", "app-1", undefined)
+      yield* Deferred.succeed(answer, undefined)
+      yield* host.untilState("app-1", "idle")
+      yield* host.stop()
+    })
+  )
+
+  it.effect("sleeps in its turn however many guests there are that do not answer", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      const silent = Array.from({ length: 8 }, (_, index) => `silent-${index}`)
+      for (const appId of silent)
+        host.machine.always("freeze", appId, { stallUntil: yield* Deferred.make<void>() })
+      const plain = (appId: string, timeoutMs: number) =>
+        rawInstance(appId, {
+          desiredState: "on-request",
+          hostnames: [],
+          activation: { sleepWhen: { kind: "traffic-idle", timeoutMs } }
+        })
+      yield* host.start()
+      yield* host.put(
+        documentOf(...silent.map((appId) => plain(appId, minute)), plain("app-1", 2 * minute + 5_000))
+      )
+      yield* host.untilState("app-1", "running")
+      yield* TestClock.adjust(2 * minute)
+      // Each has failed once, and they are tried again one after the other.
+      assert.isTrue(silent.every((appId) => host.machine.callsOf("freeze", appId).length > 0))
+      const tries = host.machine.callsOf("freeze").length
+      yield* host.until("app-1 sleeps", () => host.instanceOf("app-1")?.state === "idle", 8_000)
+      yield* TestClock.adjust(20_000)
+      assert.isAbove(host.machine.callsOf("freeze").length, tries + 1)
+      yield* host.stop()
+    })
+  )
+
+  it.effect("is not put to sleep while its volume gives errors: its guest would not answer", () =>
+    Effect.gen(function* () {
+      const host = yield* awake()
+      const machine = host.machine.machineOf("app-1")
+      if (machine !== undefined) machine.waitsForVolume = true
+      yield* TestClock.adjust(3 * minute)
+      assert.deepStrictEqual(host.machine.callsOf("freeze"), [])
+      assert.strictEqual(host.routes.get("app-1")?.target.kind, "up")
+      if (machine !== undefined) machine.waitsForVolume = false
+      yield* host.untilState("app-1", "idle")
+      yield* host.stop()
+    })
+  )
+
   it.effect("is replaced when its VMM ends as it falls asleep", () =>
     Effect.gen(function* () {
       const host = yield* awake()
