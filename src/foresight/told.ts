@@ -56,20 +56,20 @@ const refusedVolumes = (app: Walker): ReadonlyArray<Action> =>
   })
 
 const volumeNotes = (app: Walker): ReadonlyArray<string> => {
-  const { appId, desired, machineUp, volumes } = app
+  const { appId, desired, machineUp, record, volumes } = app
   const named = desired.volumes.flatMap((wanted) => {
     const known = volumes.get(wanted.volumeId)
     if (volumeFailure(wanted, known) !== undefined) return []
     const attachment = machineUp ? true : undefined
-    const message = volumeMessage({ appId, desired, attachment }, wanted, known)
+    const message = volumeMessage({ appId, desired, attachment, record }, wanted.volumeId, wanted, known)
     return message === undefined ? [] : [`volume ${wanted.volumeId}: ${message}`]
   })
-  const unnamed = [...volumes.values()].flatMap(({ record }) =>
-    record === undefined ||
-    record.state === "deleted" ||
-    desired.volumes.some(({ volumeId }) => volumeId === record.volumeId)
+  const unnamed = [...volumes].flatMap(([volumeId, { record: known }]) =>
+    known === undefined ||
+    known.state === "deleted" ||
+    desired.volumes.some((wanted) => wanted.volumeId === volumeId)
       ? []
-      : [`volume ${record.volumeId} is kept: the document does not name it`]
+      : [`volume ${volumeId} is kept: the document does not name it`]
   )
   return [...named, ...unnamed]
 }

@@ -4,7 +4,7 @@
  */
 import type { AppId, DeploymentId, DesiredInstance, VolumeId } from "../document/schema.ts"
 import type { DesiredApp } from "../reconcile/model.ts"
-import { type AppFacts, plan, type Step, type VolumeFacts } from "../reconcile/plan.ts"
+import { type AppFacts, isUnmade, plan, type Step, type VolumeFacts } from "../reconcile/plan.ts"
 import type { AppRecord } from "../services/HostState.ts"
 import { VolumeError } from "../services/VolumeBackend.ts"
 import { decideSize } from "../volume/size.ts"
@@ -170,8 +170,11 @@ const take = (app: Walker, step: Step, supply: HostSupply): boolean => {
       deleteVolume(app, step.volumeId)
       return true
     case "forget-volume":
+      app.actions.push({
+        kind: "forget",
+        reason: `volume ${step.volumeId} was ${isUnmade(app.volumes.get(step.volumeId)?.record) ? "never made" : "deleted"}`
+      })
       app.volumes.delete(step.volumeId)
-      app.actions.push({ kind: "forget", reason: `volume ${step.volumeId} was deleted` })
       return true
     case "claim-slot":
       if (!supply.takeSlot()) {

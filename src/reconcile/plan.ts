@@ -69,7 +69,7 @@ export type Step =
   | { readonly kind: "release" }
   /** The document no longer names the instance, but its volume is kept: the record stays for its slot alone. */
   | { readonly kind: "retire" }
-  /** The document no longer names a volume that was deleted. */
+  /** The document no longer names a volume that was deleted, or that was never made. */
   | { readonly kind: "forget-volume"; readonly volumeId: VolumeId }
 
 export type Plan =
@@ -131,6 +131,10 @@ export const attemptsOf = (record: AppRecord | undefined, instance: DesiredInsta
 export const outOfRestarts = (record: AppRecord | undefined, instance: DesiredInstance): boolean =>
   failureOf(record, instance) !== undefined &&
   !mayStart(instance.config.restartPolicy, attemptsOf(record, instance))
+
+/** Whether a volume was noted at most as one that is to be made. */
+export const isUnmade = (record: VolumeRecord | undefined): boolean =>
+  record === undefined || record.state === "provisioning"
 
 const exists = (facts: VolumeFacts | undefined): boolean =>
   facts?.record !== undefined && facts.record.state !== "deleted"
@@ -263,7 +267,7 @@ export const plan = (facts: AppFacts): Plan => {
   if (next.kind === "step") return next
   const stale = [...facts.volumes].find(
     ([volumeId, known]) =>
-      known.record?.state === "deleted" &&
+      (known.record?.state === "deleted" || isUnmade(known.record)) &&
       !facts.desiredVolumes.some((volume) => volume.volumeId === volumeId)
   )
   if (stale !== undefined) return step({ kind: "forget-volume", volumeId: stale[0] })

@@ -11,6 +11,7 @@ import {
   attemptsOf,
   dormant,
   grows,
+  isUnmade,
   outOfRestarts,
   sameVolume,
   shrinks,
@@ -131,8 +132,10 @@ const stateOf = (
     return [seen === "never-answered" ? "failed" : seen, sentence]
   }
   if (refusal !== undefined) return ["failed", refusal]
-  if (model.slotFailure !== undefined && record === undefined) return ["failed", model.slotFailure.reason]
   if (instance === undefined) return ["pending", undefined]
+  // Who is to be stopped needs its slot for nothing but to say so to callers.
+  if (model.slotFailure !== undefined && record === undefined)
+    return [wantsMachine(instance) ? "failed" : "stopped", model.slotFailure.reason]
   if (step?.kind === "start" || step?.kind === "wake") {
     if (model.progress?.kind === "booting") return ["starting", undefined]
     return [step.kind === "wake" && !step.patient ? "idle" : "pending", progressMessage(model.progress)]
@@ -226,23 +229,49 @@ const volumeState = (
   return wanted.desiredState === "absent" && state === undefined ? "deleted" : "pending"
 }
 
+type VolumeUser = Pick<AppModel, "appId" | "desired" | "record"> & { readonly attachment: unknown }
+
+/** The volume of the microVM that is up, or of the one that sleeps: it stays the same until another is booted. */
+const volumeInUse = ({ attachment, record }: VolumeUser): VolumeId | undefined =>
+  attachment !== undefined || record?.asleep?.machine !== undefined ? record?.instance?.volumeId : undefined
+
+/** Which volume the app uses, where that is not the one that its instance names. */
+const usageMessage = (app: VolumeUser, volumeId: VolumeId): string | undefined => {
+  const { appId, record } = app
+  const { instance } = app.desired
+  if (instance === undefined) return undefined
+  const inUse = volumeInUse(app)
+  if (inUse === undefined || inUse === instance.volumeId || ![inUse, instance.volumeId].includes(volumeId))
+    return instance.volumeId === volumeId
+      ? undefined
+      : `not used: the instance of ${appId} names volume ${instance.volumeId}`
+  const until =
+    record?.instance?.deploymentId === instance.deploymentId
+      ? "until the next deploymentId"
+      : `until deployment ${instance.deploymentId} is up`
+  return volumeId === inUse
+    ? `in use ${until}: ${appId} booted with it; the document now names volume ${instance.volumeId}`
+    : `not used ${until}: ${appId} booted with volume ${inUse}`
+}
+
 /** What is to be said of a volume. */
 export const volumeMessage = (
-  app: Pick<AppModel, "appId" | "desired"> & { readonly attachment: unknown },
+  app: VolumeUser,
+  volumeId: VolumeId,
   wanted: DesiredVolume | undefined,
   known: VolumeFacts | undefined
 ): string | undefined => {
   const failure = volumeFailure(wanted, known)
-  if (failure !== undefined || wanted === undefined) return failure
-  const users = app.desired.instance
-  if (wanted.desiredState === "absent") {
-    return users?.volumeId === wanted.volumeId
-      ? `kept although it is marked absent: the instance of ${users.appId} still names it`
-      : undefined
+  if (failure !== undefined) return failure
+  const { instance } = app.desired
+  const usage = usageMessage(app, volumeId)
+  if (wanted?.desiredState !== "present") {
+    if (wanted !== undefined && instance?.volumeId === volumeId)
+      return `kept although it is marked absent: the instance of ${instance.appId} still names it`
+    return volumeInUse(app) === volumeId ? usage : undefined
   }
-  if (users !== undefined && users.volumeId !== wanted.volumeId)
-    return `not used: the instance of ${app.appId} names volume ${users.volumeId}`
-  return grows(wanted, known) && app.attachment !== undefined
+  if (usage !== undefined) return usage
+  return grows(wanted, known) && volumeInUse(app) === volumeId
     ? `grows from ${known?.record?.sizeBytes} to ${wanted.sizeBytes} bytes when its app boots next`
     : undefined
 }
@@ -257,8 +286,15 @@ const fillingMessage = ({ step, progress }: AppModel, volumeId: VolumeId): strin
     ? progressMessage(progress)
     : undefined
 
+/** One that was never made is nothing that the host keeps. */
+const isKept = ([, { record }]: readonly [VolumeId, VolumeFacts]): boolean => !isUnmade(record)
+
 export const volumeStatuses = (model: AppModel): ReadonlyArray<VolumeStatus> => {
-  const ids = new Set([...model.desired.volumes.map(({ volumeId }) => volumeId), ...model.volumes.keys()])
+  const kept = [...model.volumes].filter(isKept)
+  const ids = new Set([
+    ...model.desired.volumes.map(({ volumeId }) => volumeId),
+    ...kept.map(([volumeId]) => volumeId)
+  ])
   return Array.from(ids, (volumeId) => {
     const wanted = model.desired.volumes.find((volume) => volume.volumeId === volumeId)
     const known = model.volumes.get(volumeId)
@@ -273,7 +309,7 @@ export const volumeStatuses = (model: AppModel): ReadonlyArray<VolumeStatus> => 
       state: foreign === undefined ? volumeState(wanted, known) : "failed",
       sizeBytes: known?.record?.sizeBytes ?? wanted?.sizeBytes ?? 0,
       exists: known?.record?.state === "ready" || known?.record?.state === "deleting",
-      message: foreign ?? volumeMessage(model, wanted, known) ?? fillingMessage(model, volumeId)
+      message: foreign ?? volumeMessage(model, volumeId, wanted, known) ?? fillingMessage(model, volumeId)
     }
   })
 }

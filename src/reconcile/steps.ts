@@ -69,6 +69,14 @@ const deleteVolume = Effect.fnUntraced(function* (app: App, volumeId: VolumeId) 
 })
 
 const forgetVolume = Effect.fnUntraced(function* (app: App, volumeId: VolumeId) {
+  const known = app.model.volumes.get(volumeId)?.record
+  // Nothing was noted of it: it may be another app's.
+  if (known === undefined) return void app.model.volumes.delete(volumeId)
+  if (known.state === "provisioning") {
+    const whole = yield* app.host.volumes.list
+    // It was made, and a daemon died before it could note that: what exists is kept.
+    if (whole.includes(volumeId)) return yield* saveVolume(app, { ...known, state: "ready" })
+  }
   yield* app.host.state.deleteVolume(volumeId)
   app.model.volumes.delete(volumeId)
   app.host.volumeOwners.delete(volumeId)
