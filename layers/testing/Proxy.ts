@@ -82,6 +82,7 @@ export interface ProxyWorld {
   /** Addresses, as `host:port`, where nothing listens. */
   readonly deaf: Set<string>
   readonly outcomes: { -readonly [outcome in keyof ProxyOutcomes]: number }
+  joinedWakes: number
   readonly traffic: Map<AppId, Counts>
   readonly requestSeconds: Histogram
   readonly waiters: Set<Waiter>
@@ -99,6 +100,7 @@ export const makeProxyWorld = (): ProxyWorld => ({
   changes: [],
   deaf: new Set(),
   outcomes: { served: 0, noSuchHost: 0, wrongHost: 0, refused: 0, unreachable: 0 },
+  joinedWakes: 0,
   traffic: new Map(),
   requestSeconds: new Histogram(REQUEST_BOUNDS),
   waiters: new Set(),
@@ -219,7 +221,9 @@ const held = (world: ProxyWorld, appId: AppId, counts: Counts): Effect.Effect<Up
   Effect.suspend(() => {
     const woken: Woken = Deferred.makeUnsafe()
     counts.held++
-    world.sleeps.get(appId)?.held.add(woken)
+    const sleep = world.sleeps.get(appId)
+    sleep?.held.add(woken)
+    if (sleep?.running === true) world.joinedWakes++
     ask(world, appId)
     return Deferred.await(woken).pipe(
       Effect.ensuring(
@@ -364,6 +368,7 @@ export const layerProxyMemory = (world: ProxyWorld) =>
           outcomes: { ...world.outcomes },
           requestSeconds: world.requestSeconds.distributionOf(""),
           handshakes: { completed: 0, failed: 0, timedOut: 0 },
+          joinedWakes: world.joinedWakes,
           apps: new Map([...world.traffic].map(([appId, counts]) => [appId, trafficOf(counts)]))
         })),
         refusedPorts: world.refusedPorts,

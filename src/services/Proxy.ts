@@ -159,6 +159,8 @@ export interface ProxyTraffic {
   /** `AppTraffic.answerSeconds` of each answer, over all apps, by `REQUEST_BOUNDS`. */
   readonly requestSeconds: Distribution
   readonly handshakes: HandshakeOutcomes
+  /** What was held for an app while a wake for something else was under way already, and joined that; only grows. */
+  readonly joinedWakes: number
   /** Every app that is routed, and those no longer routed that still have something open. */
   readonly apps: ReadonlyMap<AppId, AppTraffic>
 }

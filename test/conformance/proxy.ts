@@ -262,6 +262,7 @@ export const proxyConformance = (name: string, make: Effect.Effect<ProxyHarness,
         yield* untilHeld(proxy, one, 32)
         assert.include((yield* proxy.traffic).apps.get(one), { open: 32, held: 32, arrivals: 32, routed: 32 })
         assert.strictEqual(yield* sleep.asked, 1)
+        assert.strictEqual((yield* proxy.traffic).joinedWakes, 31)
         yield* sleep.wakes(yield* target("woken"))
         const answers = [...(yield* Fiber.join(first)), ...(yield* Fiber.join(second))]
         assert.deepStrictEqual(
@@ -470,7 +471,9 @@ export const proxyConformance = (name: string, make: Effect.Effect<ProxyHarness,
           Effect.all([connect(hostPort), connect(hostPort)], { concurrency: "unbounded" })
         )
         yield* untilHeld(proxy, one, 2)
-        assert.include((yield* proxy.traffic).apps.get(one), { open: 2 })
+        const { apps, joinedWakes } = yield* proxy.traffic
+        assert.include(apps.get(one), { open: 2 })
+        assert.strictEqual(joinedWakes, 1)
         yield* sleep.wakes(target)
         const names = (yield* Fiber.join(held)).map(({ app }) => app)
         assert.deepStrictEqual(names, ["raw", "raw"])

@@ -56,6 +56,7 @@ export class Routes {
     failed: 0,
     timedOut: 0
   }
+  joinedWakes = 0
   /** False as long as routes of apps that are there already may still come: until then no hostname is nobody's. */
   complete = true
   readonly #requestSeconds = new Histogram(REQUEST_BOUNDS)
@@ -146,6 +147,7 @@ export class Routes {
     const { wake } = app
     if (wake === undefined) throw new Error(`app ${app.appId} is not asleep`)
     wake.held.add(held)
+    if (wake.running) this.joinedWakes++
     this.#ask(app, wake)
   }
 
@@ -179,6 +181,7 @@ export class Routes {
       outcomes: { ...this.outcomes },
       requestSeconds: this.#requestSeconds.distributionOf(""),
       handshakes: { ...this.handshakes },
+      joinedWakes: this.joinedWakes,
       apps
     }
   }

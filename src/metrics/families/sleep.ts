@@ -67,6 +67,12 @@ export const sleepFamilies: ReadonlyArray<Family<MetricsView>> = [
     ({ counts }) => counts.wake
   ),
   counter(
+    "nibrunner_wake_requests_coalesced_total",
+    "What came for an app that was not up and joined the wake that was under way for another: requests, connections to raw ports and clients of UDP.",
+    {},
+    ({ traffic }, put) => put("", traffic.joinedWakes)
+  ),
+  counter(
     "nibrunner_wake_refusals_total",
     "Wakes that did not bring the app up. no_room: the host was short of memory; would_not_start: neither its snapshot nor a boot brought it up.",
     { reason: wakeRefusals },

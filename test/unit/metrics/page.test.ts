@@ -522,6 +522,7 @@ describe("the metrics page", () => {
       host.proxied.traffic = {
         ...noTraffic,
         handshakes: { completed: 8, failed: 9, timedOut: 10 },
+        joinedWakes: 11,
         outcomes: { served: 33, noSuchHost: 2, wrongHost: 1, refused: 6, unreachable: 7 },
         apps: new Map([
           ["app-1" as AppId, traffic],
@@ -537,6 +538,7 @@ describe("the metrics page", () => {
       for (const [outcome, total] of Object.entries({ completed: 8, failed: 9, timed_out: 10 })) {
         assert.strictEqual(valueOf(page, "nibrunner_proxy_tls_handshakes_total", { outcome }), total)
       }
+      assert.strictEqual(valueOf(page, "nibrunner_wake_requests_coalesced_total"), 11)
       assert.strictEqual(valueOf(page, "nibrunner_proxy_requests_in_flight"), 5)
       assert.strictEqual(valueOf(page, "nibrunner_app_requests_open", { app: "app-1" }), 3)
       assert.strictEqual(valueOf(page, "nibrunner_app_requests_total", { app: "app-1", class: "2xx" }), 20)

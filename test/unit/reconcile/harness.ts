@@ -74,6 +74,7 @@ export const noTraffic: ProxyTraffic = {
   outcomes: { served: 0, noSuchHost: 0, wrongHost: 0, refused: 0, unreachable: 0 },
   requestSeconds: new Histogram(REQUEST_BOUNDS).distributionOf(""),
   handshakes: { completed: 0, failed: 0, timedOut: 0 },
+  joinedWakes: 0,
   apps: new Map()
 }
 

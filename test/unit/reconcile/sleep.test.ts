@@ -152,7 +152,9 @@ describe("an app that is on-request", () => {
       const answers = yield* Fiber.join(callers)
       assert.isTrue(answers.every(({ kind }) => kind === "app"))
       assert.strictEqual(host.machine.callsOf("wake").length, 1)
-      assert.match(yield* host.metrics, /nibrunner_app_wakes_total\{app="app-1",outcome="restored"\} 1/u)
+      const page = yield* host.metrics
+      assert.match(page, /nibrunner_app_wakes_total\{app="app-1",outcome="restored"\} 1/u)
+      assert.match(page, /nibrunner_wake_requests_coalesced_total 31/u)
       yield* host.stop()
     })
   )
