@@ -5,14 +5,21 @@
 import * as fs from "node:fs"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import { Effect, FiberSet, Layer } from "effect"
-import type { AppId } from "../../src/document/schema.ts"
 import { ControlError, type HostCommands, HostControl } from "../../src/services/HostControl.ts"
 import { closeAtOnce } from "../proxy/http/listen.ts"
 
 export const controlSocket = (runtimeDir: string): string => `${runtimeDir}/control.sock`
 
-/** Group 1 is the app's id, as an id of the document is written. */
-const SLEEP = /^\/apps\/([A-Za-z0-9][A-Za-z0-9_-]{0,62})\/sleep$/u
+/** Group 1 is the app's id as its caller writes it, encoded for a URL. */
+const SLEEP = /^\/apps\/([^/]+)\/sleep$/u
+
+const decoded = (segment: string | undefined): string | undefined => {
+  try {
+    return segment === undefined ? undefined : decodeURIComponent(segment)
+  } catch {
+    return undefined
+  }
+}
 
 const say = (response: ServerResponse, status: number, sentence?: string) => {
   response.writeHead(status, { "content-type": "text/plain; charset=utf-8", connection: "close" })
@@ -47,11 +54,11 @@ export const layerControlSocket = ({ runtimeDir }: { readonly runtimeDir: string
       offer: Effect.fnUntraced(function* (commands: HostCommands) {
         const fork = yield* FiberSet.makeRuntime<never>()
         yield* listen(controlSocket(runtimeDir), ({ method, url }, response) => {
-          const appId = SLEEP.exec(url ?? "")?.[1]
-          if (appId === undefined) return say(response, 404, "there is no such command")
+          const app = decoded(SLEEP.exec(url ?? "")?.[1])
+          if (app === undefined) return say(response, 404, "there is no such command")
           if (method !== "POST") return say(response, 405, "a command is asked with POST")
           fork(
-            Effect.map(commands.sleep(appId as AppId), (reason) =>
+            Effect.map(commands.sleep(app), (reason) =>
               reason === undefined ? say(response, 204) : say(response, 409, reason)
             )
           )

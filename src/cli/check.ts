@@ -1,9 +1,9 @@
 /** `nibrunnerd check`: whether files are what the host can act on, without a host. */
 import { Console, Effect, FileSystem, Option, Runtime, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
+import { orList } from "../document/near-names.ts"
 import { MAX_DOCUMENT_BYTES } from "../document/text.ts"
 import { paragraphs } from "./help.ts"
-import { orList } from "./near.ts"
 import { printable } from "./printable.ts"
 import { markedLine, type Source, sourceOf } from "./source-line.ts"
 import { type FileIssue, type FileKind, fileKinds, judge, kindOf, type Verdict } from "./verdict.ts"

@@ -4,6 +4,7 @@
  */
 import { Cause, Clock, Deferred, Effect, FiberMap, Queue, Schedule } from "effect"
 import { difference } from "../document/difference.ts"
+import { noSuchApp } from "../document/near-names.ts"
 import type { AppId, HostDesiredState } from "../document/schema.ts"
 import { timed } from "../metrics/host-metrics.ts"
 import { HostControl } from "../services/HostControl.ts"
@@ -140,9 +141,9 @@ const makeApps = Effect.fnUntraced(function* (host: HostContext) {
       some: lookAgain
     } satisfies Told,
     /** Asks an app's fiber to put it to sleep; undefined when it sleeps, else the reason why not. */
-    sleep: Effect.fnUntraced(function* (appId: AppId) {
-      const entry = entries.get(appId)
-      if (entry === undefined) return `this host has no app ${appId}`
+    sleep: Effect.fnUntraced(function* (appId: string) {
+      const entry = entries.get(appId as AppId)
+      if (entry === undefined) return noSuchApp(appId, [...entries.keys()])
       const answer = yield* Deferred.make<string | undefined>()
       yield* Deferred.await(host.maySleep)
       yield* Queue.offer(entry.mailbox, { kind: "sleep-due", reason: "forced", answer })

@@ -1,11 +1,10 @@
 /** What an operator may ask a running daemon to do, by its private socket. */
 import { Context, Effect, Schema, type Scope } from "effect"
-import type { AppId } from "../document/schema.ts"
 
 /** The daemon's side. */
 export interface HostCommands {
   /** Puts an app to sleep now, whatever its policy; undefined when it sleeps, else the reason why it does not. */
-  readonly sleep: (appId: AppId) => Effect.Effect<string | undefined>
+  readonly sleep: (app: string) => Effect.Effect<string | undefined>
 }
 
 /** Takes commands from outside; by default from nobody. */

@@ -1,5 +1,5 @@
 /** Which names somebody may have meant. */
-import { nearestName } from "../document/nearest.ts"
+import { nearestName } from "./nearest.ts"
 
 /** At most so many are offered. */
 const OFFERED = 3
@@ -31,3 +31,15 @@ export const nearNames = (given: string, known: ReadonlyArray<string>): Readonly
 /** `a`, `a or b`, `a, b or c`. */
 export const orList = (names: ReadonlyArray<string>): string =>
   names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} or ${names.at(-1)}`
+
+/** The sentence for an app that this host does not know; `known` are those that it does. */
+export const noSuchApp = (app: string, known: ReadonlyArray<string>): string => {
+  const near = nearNames(app, known)
+  const hint =
+    near.length > 0
+      ? `Did you mean ${orList(near)}?`
+      : known.length === 0
+        ? "It knows no app yet"
+        : `nibrunnerd status shows the ${known.length} that it knows`
+  return `this host knows no app ${JSON.stringify(app)}. ${hint}`
+}
