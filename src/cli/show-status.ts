@@ -16,7 +16,10 @@ const Named = Schema.fromJsonString(
     instances: Schema.Array(
       Schema.Struct({
         appId: Schema.String,
-        hostnames: Schema.Array(Schema.Struct({ hostname: Schema.String }))
+        hostnames: Schema.Array(Schema.Struct({ hostname: Schema.String })),
+        config: Schema.Struct({
+          ports: Schema.optionalKey(Schema.Array(Schema.Struct({ guestPort: Schema.Int })))
+        })
       })
     )
   })
@@ -24,23 +27,51 @@ const Named = Schema.fromJsonString(
 
 const decodeNamed = Schema.decodeUnknownOption(Named)
 
-/** Each app's hostnames in the document in force; undefined when the host's notes cannot be read. */
-const hostnames = Effect.gen(function* () {
+/** How apps are reached; undefined when the host's notes cannot be read. */
+interface WaysIn {
+  readonly hostnames: ReadonlyMap<string, ReadonlyArray<string>>
+  readonly rawPorts: ReadonlyMap<string, ReadonlyArray<number>>
+}
+
+/** The guest ports that microVMs which are up were booted with: the document may name others since. */
+const bootedPorts = Effect.gen(function* () {
   const view = yield* HostView
-  const document = yield* Effect.result(view.document)
-  if (Result.isFailure(document)) return undefined
-  const named = Option.flatMap(document.success, ({ text }) => decodeNamed(text))
-  return new Map(
-    Option.match(named, { onNone: () => [], onSome: ({ instances }) => instances }).map(
-      ({ appId, hostnames: its }) => [appId, its.map(({ hostname }) => hostname)] as const
-    )
+  const notes = yield* view.notes
+  return Option.match(notes, { onNone: () => [], onSome: ({ apps }) => apps }).flatMap(
+    ({ appId, instance, machine }) =>
+      instance === undefined || machine === undefined
+        ? []
+        : [[appId as string, (instance.config.ports ?? []).map(({ guestPort }) => guestPort)] as const]
   )
 })
+
+const waysIn = Effect.gen(function* () {
+  const view = yield* HostView
+  const document = yield* view.document
+  const named = Option.flatMap(document, ({ text }) => decodeNamed(text))
+  const instances = Option.match(named, { onNone: () => [], onSome: (known) => known.instances })
+  const served = view.limits.rawPortsPerGuest > 0 && instances.some(({ config }) => config.ports?.length)
+  return {
+    hostnames: new Map(
+      instances.map(({ appId, hostnames }) => [appId, hostnames.map(({ hostname }) => hostname)] as const)
+    ),
+    rawPorts: new Map(
+      !served
+        ? []
+        : [
+            ...instances.map(
+              ({ appId, config }) => [appId, (config.ports ?? []).map(({ guestPort }) => guestPort)] as const
+            ),
+            ...(yield* bootedPorts)
+          ]
+    )
+  } satisfies WaysIn
+}).pipe(Effect.orElseSucceed(() => undefined))
 
 interface Shown {
   readonly text: string
   readonly report: HostReport
-  readonly hostnames: ReadonlyMap<string, ReadonlyArray<string>> | undefined
+  readonly waysIn: WaysIn | undefined
   readonly failures: string
   readonly nextStarts: ReadonlyMap<string, NextStart> | undefined
 }
@@ -64,16 +95,17 @@ const look = Effect.fnUntraced(function* (path: string, before?: Shown) {
   const failures = failuresIn(report)
   const known = failures === before?.failures ? before.nextStarts : undefined
   const next = failures === NO_FAILURES ? undefined : (known ?? (yield* nextStarts))
-  return { text, report, hostnames: yield* hostnames, failures, nextStarts: next } satisfies Shown
+  return { text, report, waysIn: yield* waysIn, failures, nextStarts: next } satisfies Shown
 })
 
-const lines = Effect.fnUntraced(function* ({ hostnames, nextStarts, report }: Shown) {
+const lines = Effect.fnUntraced(function* ({ nextStarts, report, waysIn }: Shown) {
   const { canAnimate, canColor } = yield* TerminalCapabilities.TerminalCapabilities
   const terminal = yield* Terminal.Terminal
   const columns = canAnimate ? yield* terminal.columns : 0
   return renderStatus({
     report,
-    hostnames,
+    hostnames: waysIn?.hostnames,
+    rawPorts: waysIn?.rawPorts,
     nextStarts,
     daemonRuns: yield* daemonRuns,
     now: yield* Clock.currentTimeMillis,

@@ -1,4 +1,5 @@
 /** A report as lines for a person. Pure. */
+import { rawPortAfter } from "../config/ports.ts"
 import type { HostReport, InstanceReport, InstanceState } from "../report/schema.ts"
 import type { NextStart } from "./next-starts.ts"
 import type { Colour, Paint } from "./paint.ts"
@@ -10,6 +11,8 @@ export interface StatusOptions {
   readonly report: HostReport
   /** The hostnames of each app; undefined where they cannot be told. */
   readonly hostnames: ReadonlyMap<string, ReadonlyArray<string>> | undefined
+  /** The guest ports of each app's raw ports that are in force, in their order; undefined where they cannot be told. */
+  readonly rawPorts?: ReadonlyMap<string, ReadonlyArray<number>> | undefined
   /** When each app is started again, if it has failed; undefined where that cannot be told. */
   readonly nextStarts?: ReadonlyMap<string, NextStart> | undefined
   /** Whether a daemon runs; undefined where that cannot be told. */
@@ -80,8 +83,28 @@ const messageOf = (
   return cell(message === "" ? start : `${message} (${start})`)
 }
 
+/** An app's raw ports as `21001→5432`: the host's port, which carries TCP and UDP, and the guest's. */
+const rawPortsOf = ({ appId, hostPort }: InstanceReport, { rawPorts }: StatusOptions): string =>
+  hostPort === undefined
+    ? ""
+    : (rawPorts?.get(appId) ?? [])
+        .map((guestPort, position) => `${rawPortAfter(hostPort, position)}→${guestPort}`)
+        .join(" ")
+
+/** Shown where an app has raw ports. */
+const portsColumn = (options: StatusOptions): ReadonlyArray<Column<InstanceReport>> =>
+  options.report.instances.every((instance) => rawPortsOf(instance, options) === "")
+    ? []
+    : [
+        {
+          title: "PORTS",
+          of: (instance) => rawPortsOf(instance, options) || NOTHING,
+          yields: { order: 1, least: 11 }
+        }
+      ]
+
 const instanceColumns = (options: StatusOptions): ReadonlyArray<Column<InstanceReport>> => [
-  { title: "APP", of: ({ appId }) => appId, yields: { order: 2, least: 8 } },
+  { title: "APP", of: ({ appId }) => appId, yields: { order: 3, least: 8 } },
   { title: "STATE", of: ({ state }) => state, colour: ({ state }) => colours[state] },
   {
     title: "SINCE",
@@ -106,10 +129,11 @@ const instanceColumns = (options: StatusOptions): ReadonlyArray<Column<InstanceR
     of: ({ appId }) => cell(options.hostnames?.get(appId)?.join(" ") || NOTHING),
     yields: { order: 0, least: 12 }
   },
+  ...portsColumn(options),
   {
     title: "MESSAGE",
     of: (instance) => messageOf(instance, options),
-    yields: { order: 1, least: 12 }
+    yields: { order: 2, least: 12 }
   }
 ]
 

@@ -13,7 +13,11 @@ export const MAX_SLOTS = Math.floor((65535 - FIRST_SLOT_PORT + 1) / PORTS_PER_SL
 export const httpPortOfSlot = (slot: number): number => FIRST_SLOT_PORT + PORTS_PER_SLOT * slot
 
 /** The port of the host for the raw port at a position of the app's `ports`; positions count from 0, up to 6. */
-export const rawPortOfSlot = (slot: number, position: number): number => httpPortOfSlot(slot) + 1 + position
+export const rawPortAfter = (httpPort: number, position: number): number => httpPort + 1 + position
+
+/** The same, by the app's slot. */
+export const rawPortOfSlot = (slot: number, position: number): number =>
+  rawPortAfter(httpPortOfSlot(slot), position)
 
 /** The ports of a host with so many slots, both ends included. */
 export const slotPortRange = (maxApps: number): { readonly first: number; readonly last: number } => ({

@@ -1,6 +1,6 @@
 /** Keeps the proxy's route of one app in step with its state, and answers those who wait for the app to be up. */
 import { Deferred, Effect } from "effect"
-import { httpPortOfSlot } from "../config/ports.ts"
+import { httpPortOfSlot, rawPortOfSlot } from "../config/ports.ts"
 import type { DesiredInstance } from "../document/schema.ts"
 import type { PortForward } from "../services/Network.ts"
 import type {
@@ -23,7 +23,7 @@ const same = (left: AppRoute | undefined, right: AppRoute | undefined): boolean 
 const rawPorts = (slot: number, { config }: DesiredInstance): ReadonlyArray<RawPort> =>
   (config.ports ?? []).map(({ name, guestPort }, index) => ({
     name,
-    hostPort: httpPortOfSlot(slot) + index + 1,
+    hostPort: rawPortOfSlot(slot, index),
     guestPort
   }))
 

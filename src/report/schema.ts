@@ -109,7 +109,9 @@ export const InstanceReport = Schema.Struct({
     description: "Restarts of the program inside the guest since the microVM last booted."
   }),
   hostPort: Schema.optionalKey(port).pipe(
-    about("The host's port that leads to the app's `httpPort`. Absent for an app that got no slot.")
+    about(
+      "The host's port that leads to the app's `httpPort`; its `config.ports` have those after it, in their order. Absent for an app that got no slot."
+    )
   ),
   guestIpv4: Schema.optionalKey(Schema.String).pipe(about("The guest's address on this host.")),
   layerDigests: Schema.optionalKey(Schema.Array(Sha256Digest)).pipe(

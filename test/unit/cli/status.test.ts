@@ -76,6 +76,59 @@ describe("nibrunnerd status", () => {
     })
   )
 
+  it.effect("shows where raw ports are reached, as those that are up were booted with them", () =>
+    Effect.gen(function* () {
+      const ports = (...guestPorts: ReadonlyArray<number>) => ({
+        config: { ports: guestPorts.map((guestPort) => ({ name: `p-${guestPort}`, guestPort })) }
+      })
+      const apps = ["game", "db", "later", "plain"]
+      const host = yield* reporting(
+        rawReport({
+          instances: [
+            rawInstanceReport("game", { hostPort: 21_008 }),
+            rawInstanceReport("db", { hostPort: 21_016 }),
+            rawInstanceReport("later", { state: "pending" }),
+            rawInstanceReport("plain", { hostPort: 21_032 })
+          ]
+        })
+      )
+      yield* accept(
+        host,
+        rawDocument({
+          volumes: apps.map((app) => rawVolume(app)),
+          instances: [
+            rawInstance("game", ports(25_565, 25_575)),
+            rawInstance("db", ports(9999)),
+            rawInstance("later", ports(1)),
+            rawInstance("plain")
+          ]
+        })
+      )
+      const booted = decodedInstance("db", ports(5432))
+      const machine = yield* host.machine(booted.appId, 2)
+      const record = { appId: booted.appId, slot: 2, instance: booted, attempts: 1, restartCount: 0 }
+      yield* host.note((state) => state.saveApp({ ...record, machine }))
+      const shown = (columns?: number) =>
+        columns === undefined ? host.run("status") : host.runOn({ size: { columns, rows: 50 } }, "status")
+      const columnOf = (out: string) => {
+        const lines = out.split("\n").slice(3)
+        const [from, to] = [lines[0]?.indexOf("PORTS") ?? 0, lines[0]?.indexOf("MESSAGE") ?? 0]
+        return lines.slice(1).map((line) => line.slice(from, to).trim())
+      }
+      assert.deepStrictEqual(columnOf((yield* shown()).out), [
+        "21009→25565 21010→25575",
+        "21017→5432",
+        "-",
+        "-"
+      ])
+      assert.match(columnOf((yield* shown(84)).out)[0] ?? "", /^21009→25565 210\S*…$/u)
+      for (let columns = 120; columns > 0; columns -= 3) {
+        const { out } = yield* shown(columns)
+        assert.isAtMost(widest(out), columns, out)
+      }
+    })
+  )
+
   it.effect("needs no notes: without them it shows no hostnames", () =>
     Effect.gen(function* () {
       const host = yield* reporting(two)
