@@ -4,7 +4,7 @@ import type { DesiredInstance } from "../document/schema.ts"
 import type { GuestSession } from "../services/Guest.ts"
 import type { Machine, MachineRecord, SnapshotRecord } from "../services/Hypervisor.ts"
 import type { App } from "./app-context.ts"
-import { watch } from "./attachment.ts"
+import { untilStarted, watch } from "./attachment.ts"
 import { bootSpec } from "./boot-spec.ts"
 import { knownHealthy, unprobed } from "./health.ts"
 import { snapshotPlace } from "./sleep.ts"
@@ -81,6 +81,8 @@ export const adopt = Effect.fnUntraced(function* (
   const machine = found.value
   yield* host.memory.hold(model.appId, instance.config.resources.memoryMib)
   yield* Effect.logInfo(`took up the microVM of ${model.appId}, process ${machine.record.process?.pid}`)
+  // Its daemon died before the boot spec was handed over: nothing of the app runs in it yet.
+  const isEmpty = model.record?.startedAt === undefined
   const now = yield* Clock.currentTimeMillis
   // A clock that was set back must not make a microVM younger than new.
   const startedAt = Math.min(model.record?.startedAt ?? now, now)
@@ -93,14 +95,25 @@ export const adopt = Effect.fnUntraced(function* (
   const health = model.record?.healthy === true ? knownHealthy : unprobed
   const attachment = yield* watch(host, { machine, instance, scope, session, health, startedAt }, app.post)
   yield* app.attach(attachment, health, startedAt)
+  const hangs = Effect.fnUntraced(function* ({ message }: { readonly message: string }) {
+    if (Deferred.isDoneUnsafe(machine.exit)) return
+    const reason = `${message}; it was on its way up when the daemon before this one ended`
+    yield* app.post({ kind: "guest", machineId: record.machineId, event: { kind: "failed", reason } })
+    yield* host.hypervisor.kill(machine.record)
+  })
   // The app answers meanwhile: what its guest has to say can wait until it is greeted.
   yield* greet(app, machine, instance, startedAt).pipe(
     Scope.provide(scope),
     Effect.tapError((error) =>
       Effect.logWarning(`the guest of ${model.appId} is not greeted yet: ${error.message}`)
     ),
-    Effect.retry(again),
-    Effect.flatMap((greeted) => Deferred.succeed(session, greeted)),
+    Effect.retry({ schedule: again, while: () => !isEmpty }),
+    Effect.tap((greeted) => Deferred.succeed(session, greeted)),
+    Effect.flatMap(({ phase }) =>
+      phase === "awaiting-spec" || phase === "starting" ? untilStarted(host, attachment) : Effect.void
+    ),
+    Effect.catch(hangs),
+    Effect.catch((error) => Effect.logError(error.message)),
     Effect.forkIn(scope)
   )
   return true

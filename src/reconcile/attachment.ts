@@ -5,7 +5,7 @@
 import { Clock, Deferred, Effect, Exit, Fiber, Option, Queue, Scope } from "effect"
 import type { DesiredInstance } from "../document/schema.ts"
 import { timed } from "../metrics/host-metrics.ts"
-import type { GuestEvent, GuestSession, PortProbe } from "../services/Guest.ts"
+import { GuestError, type GuestEvent, type GuestSession, type PortProbe } from "../services/Guest.ts"
 import type { ProbeResult } from "../services/HealthProber.ts"
 import type { Machine } from "../services/Hypervisor.ts"
 import { type Health, nextProbeMs, observe, probeOutcome, probeSettings } from "./health.ts"
@@ -105,7 +105,7 @@ const notesOf = (event: GuestEvent): string | undefined => {
 /** Writes the app's output to its log and tells the app's fiber of the rest. */
 const pumpEvents = Effect.fnUntraced(function* (
   host: HostContext,
-  machine: Machine,
+  { machine, started }: Attachment,
   session: GuestSession,
   post: Post
 ) {
@@ -117,6 +117,7 @@ const pumpEvents = Effect.fnUntraced(function* (
     const note = notesOf(event)
     if (note !== undefined) yield* log.note(note)
     yield* post({ kind: "guest", machineId, event })
+    yield* Deferred.succeed(started, undefined)
   })
   while (true) {
     const event = yield* Effect.option(Queue.take(session.events))
@@ -142,24 +143,56 @@ export interface AttachmentOptions {
 /** Begins to watch a microVM; everything that it tells arrives through `post`. */
 export const watch = Effect.fnUntraced(function* (host: HostContext, options: AttachmentOptions, post: Post) {
   const { machine, instance, scope, session } = options
-  const attachment: Attachment = { machine, instance, scope, session, guest: undefined, frozen: false }
+  const started = Deferred.makeUnsafe<void>()
+  const attachment: Attachment = {
+    machine,
+    instance,
+    scope,
+    session,
+    started,
+    guest: undefined,
+    frozen: false
+  }
   const pump = yield* Deferred.await(session).pipe(
     Effect.tap((guest) =>
       Effect.sync(() => {
         attachment.guest = guest
       })
     ),
-    Effect.flatMap((guest) => pumpEvents(host, machine, guest, post)),
+    Effect.flatMap((guest) => pumpEvents(host, attachment, guest, post)),
     Effect.forkIn(scope)
   )
   yield* Deferred.await(machine.exit).pipe(
     Effect.tap(() => Fiber.await(pump).pipe(Effect.timeoutOption(lastWordsMs))),
     Effect.flatMap((exit) => post({ kind: "exited", machineId: machine.record.machineId, exit })),
+    Effect.andThen(Deferred.succeed(started, undefined)),
     Effect.forkIn(scope)
   )
   yield* watchHealth(host, attachment, options, post).pipe(Effect.forkIn(scope))
   yield* measureWhileHeld(host, attachment)
   return attachment
+})
+
+/**
+ * From the boot spec to the start of the program. What a guest does meanwhile takes a second or two, emulated on a busy
+ * host some ten: it mounts its drives, which replays the volume's journal and grows the filesystem. A guest that takes so
+ * much longer has lost its timers or an interrupt, and waits for ever.
+ */
+const programStartMs = 120_000
+
+/** Waits until the guest has said what became of the start of its program; one that says nothing hangs. */
+export const untilStarted = Effect.fnUntraced(function* (
+  host: HostContext,
+  { started, machine }: Pick<Attachment, "started" | "machine">
+) {
+  while (Option.isNone(yield* Deferred.await(started).pipe(Effect.timeoutOption(programStartMs)))) {
+    // Who cannot mount its volume now waits for it.
+    if (host.volumeTrouble !== undefined || (yield* machine.waitsForVolume)) continue
+    return yield* new GuestError({
+      operation: "start its program",
+      reason: `it took its boot spec and said nothing in ${programStartMs} ms`
+    })
+  }
 })
 
 /** Lets go of the microVM. */

@@ -27,6 +27,8 @@ export interface Attachment {
   readonly session: Deferred.Deferred<GuestSession>
   /** The same, once it is there. */
   guest: GuestSession | undefined
+  /** Done once the guest has said that its program runs, or that it gives up, and when its VMM has ended. */
+  readonly started: Deferred.Deferred<void>
   /** It is being put to sleep, or has not been told yet to run on: nothing else is asked of its guest. */
   frozen: boolean
 }

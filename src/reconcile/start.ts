@@ -1,5 +1,5 @@
 /**
- * From a desired instance to a microVM whose PID 1 has taken its boot spec.
+ * From a desired instance to a microVM whose guest has started its program.
  *
  * Every step writes what it intends before it acts. A start that fails or is superseded leaves no microVM, no
  * link and no memory held; what a daemon that dies here leaves is found by its machine id and taken up or ended
@@ -11,13 +11,13 @@ import type { GuestSession } from "../services/Guest.ts"
 import { BootFailed, type Machine, type MachineRecord, type MachineSpec } from "../services/Hypervisor.ts"
 import type { NetworkLink } from "../services/Network.ts"
 import { type App, withFetchProgress } from "./app-context.ts"
-import { watch } from "./attachment.ts"
+import { untilStarted, watch } from "./attachment.ts"
 import { bootSpec } from "./boot-spec.ts"
 import { unprobed } from "./health.ts"
 import { describeExit } from "./machine-exit.ts"
 import { attemptsOf } from "./plan.ts"
 
-/** A guest that says nothing in time is ended and booted anew this many times before the start has failed. */
+/** A guest that hangs on its way up is ended; so many of them, and the start has failed. */
 const bootsPerStart = 3
 
 const half = Random.nextIntBetween(0, 2 ** 32 - 1)
@@ -45,7 +45,7 @@ export const hello = (app: App, machine: Machine) => {
 export const discard = (app: App, machine: MachineRecord, scope: Scope.Closeable) =>
   Scope.close(scope, Exit.void).pipe(
     Effect.andThen(app.host.hypervisor.kill(machine)),
-    Effect.andThen(app.amend(({ machine: _, ...record }) => record)),
+    Effect.andThen(app.amend(({ machine: _, startedAt: __, healthy: ___, ...record }) => record)),
     Effect.catch((error) => Effect.logError(error.message))
   )
 
@@ -73,14 +73,9 @@ const bootOnce = Effect.fnUntraced(function* (app: App, spec: Omit<MachineSpec, 
 
 const boot = (app: App, spec: Omit<MachineSpec, "machineId">) =>
   app.host.withStartPermit(
-    app.progress({ kind: "booting" }).pipe(
-      Effect.andThen(app.host.metrics.phase(app.model.appId, "boot", bootOnce(app, spec))),
-      Effect.tapError((error) => Effect.logWarning(error.message)),
-      Effect.retry({
-        times: bootsPerStart - 1,
-        while: (error) => error._tag === "GuestError"
-      })
-    ),
+    app
+      .progress({ kind: "booting" })
+      .pipe(Effect.andThen(app.host.metrics.phase(app.model.appId, "boot", bootOnce(app, spec)))),
     (limit) => app.progress({ kind: "start-capacity-in-use", limit })
   )
 
@@ -143,7 +138,7 @@ export const run = Effect.fnUntraced(function* (app: App, instance: DesiredInsta
   const link = yield* host.network.attach(slot, guestPorts(instance))
   yield* Effect.logDebug("its layers, volume and link are there")
   const { version, kernel, initramfs, base } = host.guestImage
-  const { machine, scope, session } = yield* boot(app, {
+  const spec = {
     appId,
     slot,
     vcpuCount: instance.config.resources.vcpuCount,
@@ -152,9 +147,11 @@ export const run = Effect.fnUntraced(function* (app: App, instance: DesiredInsta
     layers,
     volume,
     link
-  })
-  return yield* takeUp(app, { machine, scope, session, instance, link }).pipe(
-    Effect.onExit((exit) => (Exit.isSuccess(exit) ? Effect.void : discard(app, machine.record, scope)))
+  }
+  yield* boot(app, spec).pipe(
+    Effect.flatMap((booted) => takeUp(app, { ...booted, instance, link })),
+    Effect.tapError((error) => Effect.logWarning(error.message)),
+    Effect.retry({ times: bootsPerStart - 1, while: (error) => error._tag === "GuestError" })
   )
 })
 
@@ -166,28 +163,38 @@ interface Booted {
   readonly link: NetworkLink
 }
 
-/** Hands the boot spec over and begins to watch. */
-const takeUp = Effect.fnUntraced(function* (app: App, { machine, scope, session, instance, link }: Booted) {
-  const startedAt = yield* Clock.currentTimeMillis
-  yield* session.handOver(bootSpec(instance, link, startedAt))
-  yield* Effect.logDebug("its guest has taken the boot spec")
-  yield* app.amend(({ failure: _, lastRestart: __, ...record }) => ({
-    ...record,
-    instance,
-    startedAt,
-    restartCount: 0,
-    booted: true,
-    healthy: false
-  }))
-  const greeted = Deferred.makeUnsafe<GuestSession>()
-  yield* Deferred.succeed(greeted, session)
-  const attachment = yield* watch(
-    app.host,
-    { machine, instance, scope, session: greeted, health: unprobed, startedAt },
-    app.post
-  )
-  yield* app.attach(attachment, unprobed, startedAt)
-})
+/** Hands the boot spec over, begins to watch, and waits for the program. A microVM that does not get there is ended. */
+const takeUp = (app: App, { machine, scope, session, instance, link }: Booted) =>
+  Effect.gen(function* () {
+    const startedAt = yield* Clock.currentTimeMillis
+    yield* session.handOver(bootSpec(instance, link, startedAt))
+    yield* Effect.logDebug("its guest has taken the boot spec")
+    yield* app.amend(({ failure: _, lastRestart: __, ...record }) => ({
+      ...record,
+      instance,
+      startedAt,
+      restartCount: 0,
+      booted: true,
+      healthy: false
+    }))
+    const greeted = Deferred.makeUnsafe<GuestSession>()
+    yield* Deferred.succeed(greeted, session)
+    const attachment = yield* watch(
+      app.host,
+      { machine, instance, scope, session: greeted, health: unprobed, startedAt },
+      app.post
+    )
+    yield* app.attach(attachment, unprobed, startedAt)
+    yield* untilStarted(app.host, attachment)
+  }).pipe(Effect.onExit((exit) => (Exit.isSuccess(exit) ? Effect.void : giveUp(app, machine, scope))))
+
+/** Ends a microVM that may have been taken up already. */
+export const giveUp = (app: App, machine: Machine, scope: Scope.Closeable) =>
+  Effect.suspend(() => {
+    app.model.attachment = undefined
+    app.model.health = unprobed
+    return discard(app, machine.record, scope)
+  })
 
 /** Takes the slot's link down unless the app came up. */
 export const detachUnlessUp = <A, E, R>(app: App, slot: number, up: Effect.Effect<A, E, R>) =>

@@ -12,7 +12,7 @@ import { justWoken } from "./health.ts"
 import type { AppModel } from "./model.ts"
 import type { Step } from "./plan.ts"
 import { snapshotPlace } from "./sleep.ts"
-import { detachUnlessUp, discard, guestPorts, hello, prepareLayers, run, withMemory } from "./start.ts"
+import { detachUnlessUp, giveUp, guestPorts, hello, prepareLayers, run, withMemory } from "./start.ts"
 
 /** No room for the app now: whoever woke it is told to come back. */
 export class NoRoom extends Schema.TaggedError<NoRoom>()("NoRoom", {
@@ -83,13 +83,6 @@ const restore = Effect.fnUntraced(function* (app: App, was: DesiredInstance, slo
   const scope = yield* Scope.fork(app.scope)
   return yield* Effect.gen(function* () {
     const machine = yield* host.hypervisor.wake(spec, place).pipe(Scope.provide(scope))
-    const giveUp = <E>(exit: Exit.Exit<unknown, E>) =>
-      Exit.isSuccess(exit)
-        ? Effect.void
-        : Effect.suspend(() => {
-            model.attachment = undefined
-            return discard(app, machine.record, scope)
-          })
     return yield* Effect.gen(function* () {
       const session = yield* hello(app, machine).pipe(Scope.provide(scope))
       // The kernel of a frozen guest takes connections already, so the first probe waits for its answer inside.
@@ -97,7 +90,7 @@ const restore = Effect.fnUntraced(function* (app: App, was: DesiredInstance, slo
         concurrency: "unbounded",
         discard: true
       })
-    }).pipe(Effect.onExit(giveUp))
+    }).pipe(Effect.onExit((exit) => (Exit.isSuccess(exit) ? Effect.void : giveUp(app, machine, scope))))
   }).pipe(Effect.onExit((exit) => (Exit.isSuccess(exit) ? Effect.void : Scope.close(scope, exit))))
 })
 
