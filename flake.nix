@@ -46,7 +46,7 @@
         '';
         installPhase = ''
           runHook preInstall
-          install -D -m 0644 -t $out/lib/nibrunner dist/nibrunnerd.mjs dist/nibrunnerd-s3.mjs
+          install -D -m 0644 -t $out/lib/nibrunner dist/*.mjs
           makeWrapper ${nodejs}/bin/node $out/bin/nibrunnerd \
             --add-flags $out/lib/nibrunner/nibrunnerd.mjs \
             --prefix PATH : ${pkgs.lib.makeBinPath runtimeTools}

@@ -1,4 +1,4 @@
-import { type Plugin, type RolldownOptions, rolldown } from "rolldown"
+import { type ChunkingContext, type Plugin, type RolldownOptions, rolldown } from "rolldown"
 
 /** Parts that take long to load, and of which most commands import functions that they never call. */
 const slowParts: ReadonlySet<string> = new Set(["node:crypto", "node:child_process"])
@@ -106,19 +106,57 @@ const apart: Plugin = {
       : null
 }
 
-/** The program as it is installed: one file that needs nothing but Node, so that it starts fast. */
+const entry = "bin/nibrunnerd.ts"
+
+/**
+ * The modules that any command may take. What is imported where a command needs it is among them, unless the entry
+ * itself imports it so: those are the parts that work on a host.
+ */
+const commandModules = (context: ChunkingContext): ReadonlySet<string> => {
+  const found = new Set<string>()
+  const visit = (id: string): void => {
+    if (found.has(id)) return
+    found.add(id)
+    const module = context.getModuleInfo(id)
+    for (const imported of module?.importedIds ?? []) visit(imported)
+    if (!id.endsWith(`/${entry}`))
+      for (const imported of module?.dynamicallyImportedIds ?? []) visit(imported)
+  }
+  visit(`${import.meta.dirname}/${entry}`)
+  return found
+}
+
+/** Two files: Node takes long for a large one, and most commands need only the half of it. */
+const apartFromCommands = () => {
+  let commands: ReadonlySet<string> | undefined
+  return (id: string, context: ChunkingContext) => {
+    commands ??= commandModules(context)
+    return commands.has(id) ? "nibrunnerd" : "nibrunnerd-host"
+  }
+}
+
+/**
+ * The program as it is installed: files that need nothing but Node, so that it starts fast. A daemon loads both as it
+ * starts: one that has run for weeks must never load a part of a newer build.
+ */
 const program = {
-  input: "bin/nibrunnerd.ts",
+  input: entry,
   platform: "node",
   plugins: [apart, threadAsText, lazyBuiltins, startSooner, ascii],
+  preserveEntrySignatures: false,
+  // A module that is imported where one command needs it runs no sooner, whichever file it lies in.
+  checks: { ineffectiveDynamicImport: false },
   output: {
-    file: "dist/nibrunnerd.mjs",
+    dir: "dist",
     format: "esm",
+    entryFileNames: "[name].mjs",
+    chunkFileNames: "[name].mjs",
     // The sources explain, and whoever copies the file finds whose work it is.
     comments: { legal: true, annotation: false, jsdoc: false },
-    // A daemon that has run for weeks must never load a part of a newer build. What is imported where it is needed
-    // lies in the one file too, and runs no sooner.
-    codeSplitting: false
+    codeSplitting: {
+      includeDependenciesRecursively: false,
+      groups: [{ debugName: "program", name: apartFromCommands() }]
+    }
   }
 } satisfies RolldownOptions
 

@@ -57,7 +57,7 @@ const bundled = (folder: string) =>
       const [program] = config.slice(-1)
       const build = await rolldown({ ...program, input: join(import.meta.dirname, "converge/host.ts") })
       const file = join(folder, "host.mjs")
-      await build.write({ ...program?.output, file })
+      await build.write({ format: "esm", file, codeSplitting: false })
       await build.close()
       return file
     },

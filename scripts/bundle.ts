@@ -11,24 +11,27 @@ import config from "../rolldown.config.ts"
 const root = join(import.meta.dirname, "..")
 const started = new Date()
 
-for (const options of config) {
-  const build = await rolldown({ ...options, cwd: root })
-  const { output } = await build.generate(options.output)
-  await build.close()
-  const [chunk] = output
-  if (output.length !== 1) {
-    throw new Error(`a bundle must be one file, but is ${output.map((part) => part.fileName).join(", ")}`)
-  }
-
-  const target = join(root, options.output.file)
+/** Replaces the file as a whole. */
+const write = (target: string, code: string) => {
   const half = `${target}.${process.pid}`
   mkdirSync(dirname(target), { recursive: true })
   const file = openSync(half, "w")
-  writeFileSync(file, chunk.code)
+  writeFileSync(file, code)
   fsyncSync(file)
   closeSync(file)
   utimesSync(half, started, started)
   renameSync(half, target)
+}
+
+for (const options of config) {
+  const build = await rolldown({ ...options, cwd: root })
+  const { output } = await build.generate(options.output)
+  await build.close()
+  const folder = "dir" in options.output ? options.output.dir : dirname(options.output.file)
+  const chunks = output.filter((part) => part.type === "chunk")
+  // What is started comes last: it is only there with what it loads.
+  for (const { fileName, code } of chunks.sort((a, b) => Number(a.isEntry) - Number(b.isEntry)))
+    write(join(root, folder, fileName), code)
 }
 
 // Node keeps what it has made of the text for the calls to come: all of what a check takes, so that none is left out

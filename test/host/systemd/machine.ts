@@ -63,7 +63,8 @@ export const bootMachine = Effect.gen(function* () {
   for (const part of ["bin", "package.json"])
     fs.cpSync(path.join(checkout, part), at(`opt/nibrunner/${part}`), { recursive: true })
   fs.mkdirSync(at("opt/nibrunner/dist"))
-  for (const part of ["nibrunnerd.mjs", "nibrunnerd-s3.mjs"])
+  const parts = fs.readdirSync(path.join(checkout, "dist")).filter((file) => file.endsWith(".mjs"))
+  for (const part of parts)
     fs.copyFileSync(path.join(checkout, "dist", part), at(`opt/nibrunner/dist/${part}`))
 
   const group = path.join(place.directory, `nibrunner-test-${process.pid}`)

@@ -69,10 +69,13 @@ describe("the launcher", () => {
     assert.strictEqual(launch(join(project, "two")).stdout, "hello first")
   })
 
-  it("gives the daemon little room for what is soon forgotten, and no other command", () => {
+  it("gives the daemon little room for what is soon forgotten, and a command much", () => {
     writeFileSync(join(project, "bin/nibrunnerd.ts"), "console.log(process.execArgv.join())\n")
     assert.strictEqual(launch(launcher, ["daemon"]).stdout, "--max-semi-space-size=16")
-    assert.strictEqual(launch(launcher, ["check", "daemon"]).stdout, "")
+    assert.strictEqual(
+      launch(launcher, ["check", "daemon"]).stdout,
+      "--min-semi-space-size=32,--max-semi-space-size=32"
+    )
   })
 
   it("leaves the bundle alone while no source is newer", () => {
@@ -94,6 +97,19 @@ describe("the launcher", () => {
     rmSync(join(project, "layers/new.ts"))
     launch()
     assert.isAbove(bundleTime(), added)
+  })
+
+  it("puts what works on a host into a file of its own, which is loaded when it is needed", () => {
+    mkdirSync(join(project, "src/host"))
+    writeFileSync(join(project, "src/host/run.ts"), 'export const run = (): string => "works on a host"\n')
+    writeFileSync(
+      join(project, "bin/nibrunnerd.ts"),
+      'if (process.argv[2] === "run") console.log((await import("../src/host/run.ts")).run())\n'
+    )
+    assert.strictEqual(launch(launcher, ["run"]).stdout, "works on a host")
+    rmSync(join(project, "dist/nibrunnerd-host.mjs"))
+    assert.strictEqual(launch(launcher, ["other"]).status, 0)
+    assert.notStrictEqual(launch(launcher, ["run"]).status, 0)
   })
 
   it("says so when a source cannot be bundled, and starts nothing old", () => {
