@@ -50,6 +50,8 @@ const readings = (file: string): Stream.Stream<DocumentReading, DocumentSourceEr
       yield* Queue.offer(looks, undefined)
       yield* Effect.sleep(BACKSTOP).pipe(
         Effect.raceFirst(watch.lost),
+        // The document may have gone with its directory.
+        Effect.andThen(Queue.offer(looks, undefined)),
         Effect.andThen(renewed(watch, file)),
         Effect.andThen(Queue.offer(looks, undefined)),
         Effect.forever,

@@ -1,8 +1,8 @@
 /**
  * From readings of `desired.json` to the document in force.
  *
- * A reading that cannot be accepted changes nothing: the last good document stays in force and the report says
- * why. A document is written to the host's notes before anything acts on it.
+ * A reading that cannot be accepted, or that finds no file, changes nothing: the last good document stays in force
+ * and the report says why. A document is written to the host's notes before anything acts on it.
  */
 import { Clock, Effect, Option, Result, Stream } from "effect"
 import { decodeDocument } from "../document/decode.ts"
@@ -21,7 +21,7 @@ export interface DocumentWatchOptions {
   readonly metrics: HostMetrics
   /** A document was accepted that differs from the one in force. */
   readonly onAccepted: (accepted: DocumentInForce) => Effect.Effect<void>
-  /** Why the last reading was refused; undefined when it was fine. */
+  /** Why the last reading is not in force; undefined when it is. */
   readonly onVerdict: (refusal: string | undefined) => Effect.Effect<void>
 }
 
@@ -37,11 +37,18 @@ export const documentFromNotes = Effect.gen(function* () {
   return undefined
 })
 
-/** A writer that does not rename may be in the middle of its work: what does not read well is read once more. */
+/**
+ * A writer that does not rename may be in the middle of its work: what does not read well, or is gone, is read
+ * once more.
+ */
 const secondLookMs = 100
+
+const revisionOf = ({ document: { revision } }: DocumentInForce): string =>
+  revision === undefined ? "" : ` (revision ${revision})`
 
 type Judgement =
   | { readonly kind: "nothing-new" }
+  | { readonly kind: "absent" }
   | { readonly kind: "refused"; readonly reason: string; readonly digest: string | undefined }
   | { readonly kind: "accepted"; readonly accepted: DocumentInForce; readonly text: string }
 
@@ -54,9 +61,10 @@ export const watchDocument = Effect.fnUntraced(function* (
   const state = yield* HostState
   let accepted = inForce
   let refused: Extract<Judgement, { readonly kind: "refused" }> | undefined
+  let absent = false
 
   const judge = (reading: DocumentReading): Judgement => {
-    if (reading.kind === "absent") return { kind: "nothing-new" }
+    if (reading.kind === "absent") return { kind: "absent" }
     if (reading.kind === "unreadable") return { kind: "refused", reason: reading.reason, digest: undefined }
     // The same bytes get the same answer: a file that lies there is not decoded again every 30 s.
     if (reading.digest === accepted?.digest) return { kind: "nothing-new" }
@@ -80,14 +88,30 @@ export const watchDocument = Effect.fnUntraced(function* (
     yield* options.onVerdict(sentence)
   })
 
+  const miss = Effect.fnUntraced(function* () {
+    const sentence =
+      accepted === undefined
+        ? `waits for the first document: there is no ${source.path} yet`
+        : `${source.path} is gone; the document that was accepted last${revisionOf(accepted)} stays in force`
+    if (!absent) yield* accepted === undefined ? Effect.logInfo(sentence) : Effect.logWarning(sentence)
+    absent = true
+    refused = undefined
+    yield* options.onVerdict(sentence)
+  })
+
   /** Gives what the reading was to the host; nothing when it was of no use. */
   const act = Effect.fnUntraced(function* (
-    judgement: Judgement,
-    reading: DocumentReading
+    judgement: Judgement
   ): Effect.fn.Return<ReconcileTrigger | undefined> {
+    if (absent && judgement.kind !== "absent") {
+      absent = false
+      yield* Effect.logInfo(`${source.path} is there`)
+    }
     switch (judgement.kind) {
+      case "absent":
+        yield* miss()
+        return undefined
       case "nothing-new":
-        if (reading.kind === "absent") return undefined
         refused = undefined
         yield* options.onVerdict(undefined)
         return "tick"
@@ -114,12 +138,14 @@ export const watchDocument = Effect.fnUntraced(function* (
     }
   })
 
-  const look = Effect.fnUntraced(function* (reading: DocumentReading) {
+  const secondLook = Effect.andThen(Effect.sleep(secondLookMs), source.read)
+
+  const look = Effect.fnUntraced(function* (first: DocumentReading) {
+    const vanished = first.kind === "absent" && !absent && accepted !== undefined
+    const reading = vanished ? yield* secondLook : first
     const judgement = judge(reading)
-    if (judgement.kind !== "refused" || judgement === refused) return yield* act(judgement, reading)
-    yield* Effect.sleep(secondLookMs)
-    const second = yield* source.read
-    return yield* act(judge(second), second)
+    const isNews = judgement.kind === "refused" && judgement !== refused
+    return yield* act(isNews ? judge(yield* secondLook) : judgement)
   })
 
   const take = Effect.fnUntraced(function* (reading: DocumentReading) {

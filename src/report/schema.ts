@@ -1,8 +1,8 @@
 /**
  * `reported.json`: what became of everything that the document named, and why.
  *
- * camelCase; what is unknown is absent, never null, except `message` of the host, which is null when the last
- * document was fine. Timestamps are RFC 3339 in UTC.
+ * camelCase; what is unknown is absent, never null, except `message` of the host, which is null when all is well.
+ * Timestamps are RFC 3339 in UTC.
  */
 import { Schema } from "effect"
 import {
@@ -208,7 +208,9 @@ export const HostReport = Schema.Struct({
   ),
   acceptedRevision: Schema.optionalKey(Revision).pipe(about("Its `revision`, if it has one.")),
   message: Schema.NullOr(Message).pipe(
-    about("Why the last document was refused; null when it was not. The one before stays in force.")
+    about(
+      "Why the file of the document is not what is in force: it was refused, or is gone; the document before stays in force. Null when all is well."
+    )
   )
 }).annotate({
   identifier: "HostReport",

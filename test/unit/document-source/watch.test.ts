@@ -154,6 +154,21 @@ describe("the document on the disk", () => {
     }).pipe(Effect.provide(layer))
   })
 
+  it.live("is absent as soon as its directory is moved away", () =>
+    Effect.gen(function* () {
+      const directory = path.join(yield* temporaryDirectory, "etc")
+      const file = path.join(directory, "desired.json")
+      yield* Effect.promise(() => fs.mkdir(directory))
+      yield* write(file, "1")
+      const { until } = yield* watched(file)
+      yield* until("1")
+      yield* Effect.promise(() => fs.rename(directory, `${directory}.old`))
+      yield* until("absent")
+      yield* Effect.promise(() => fs.rename(`${directory}.old`, directory))
+      yield* until("1")
+    })
+  )
+
   it.effect("is read every 30 s, though nothing happened", () =>
     Effect.gen(function* () {
       const file = yield* newPath

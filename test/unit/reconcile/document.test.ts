@@ -8,8 +8,10 @@ import { NO_CHECKPOINTS } from "../../../src/services/VolumeBackend.ts"
 import { rawDocument, rawInstance, rawVolume, running } from "./documents.ts"
 import { makeHost } from "./harness.ts"
 
+const waiting = "waits for the first document: there is no /memory/desired.json yet"
+
 describe("a host without a document", () => {
-  it.effect("is ready and reports four empty lists", () =>
+  it.effect("is ready, reports four empty lists, and waits for its first one", () =>
     Effect.gen(function* () {
       const host = yield* makeHost()
       yield* host.start()
@@ -20,7 +22,7 @@ describe("a host without a document", () => {
         [report?.volumes, report?.instances, report?.checkpoints, report?.exports],
         [[], [], [], []]
       )
-      assert.isNull(report?.message)
+      assert.strictEqual(report?.message, waiting)
       assert.isUndefined(report?.acceptedDigest)
       yield* host.stop()
     })
@@ -69,7 +71,8 @@ describe("a document", () => {
       const bytes = new TextEncoder().encode(whole)
       host.source.current = { kind: "read", bytes, digest: "e".repeat(64) }
       yield* host.untilState("app-1", "running")
-      assert.isTrue(host.reporter.reports.every(({ message }) => message === null))
+      const told = new Set(host.reporter.reports.map(({ message }) => message))
+      assert.deepStrictEqual([...told], [waiting, null])
       yield* host.stop()
     })
   )
@@ -89,16 +92,57 @@ describe("a document", () => {
       })
   )
 
-  it.effect("that is deleted stays in force", () =>
+  it.effect(
+    "that is deleted stays in force, which is said until it is there again, and by the next daemon",
+    () =>
+      Effect.gen(function* () {
+        const host = yield* makeHost()
+        const says = (message: string | null) =>
+          host.until(`the host says ${message}`, () => host.report()?.message === message)
+        const document = { ...running("app-1"), revision: "r-7" }
+        yield* host.start()
+        yield* says(waiting)
+        yield* host.put(document)
+        yield* host.untilState("app-1", "running")
+        yield* says(null)
+        const gone =
+          "/memory/desired.json is gone; the document that was accepted last (revision r-7) stays in force"
+        yield* removeDocument(host.source)
+        yield* says(gone)
+        yield* TestClock.adjust("2 minutes")
+        assert.strictEqual(host.instanceOf("app-1")?.state, "running")
+        assert.strictEqual(host.report()?.acceptedRevision, "r-7")
+        yield* host.put("{")
+        yield* host.until("it is refused", () => host.report()?.message?.includes("is refused: ") === true)
+        yield* removeDocument(host.source)
+        yield* says(gone)
+        yield* host.put(document)
+        yield* says(null)
+        yield* removeDocument(host.source)
+        yield* says(gone)
+        yield* host.stop()
+        yield* host.start()
+        yield* says(gone)
+        yield* host.put(document)
+        yield* says(null)
+        assert.strictEqual(host.machine.callsOf("boot").length, 1)
+        yield* host.stop()
+      })
+  )
+
+  it.effect("that is deleted and written anew within 100 ms was never gone", () =>
     Effect.gen(function* () {
       const host = yield* makeHost()
       yield* host.start()
       yield* host.put(running("app-1"))
       yield* host.untilState("app-1", "running")
+      const before = host.source.current
+      const reports = host.reporter.reports.length
       yield* removeDocument(host.source)
+      yield* TestClock.adjust(50)
+      host.source.current = before
       yield* TestClock.adjust("2 minutes")
-      assert.strictEqual(host.instanceOf("app-1")?.state, "running")
-      assert.isNull(host.report()?.message)
+      assert.isTrue(host.reporter.reports.slice(reports).every(({ message }) => message === null))
       yield* host.stop()
     })
   )
