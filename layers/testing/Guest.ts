@@ -121,7 +121,9 @@ export const layerGuest = (host: FakeHost) =>
                     machine.frozen !== undefined ||
                     machine.volumeFrozen !== undefined
                   ) {
-                    return yield* error("freeze its program")("it cannot do that in the phase that it is in")
+                    return yield* error("freeze its program")(
+                      "its program does not run or does not stand still"
+                    )
                   }
                   const freeze = {}
                   machine.frozen = freeze

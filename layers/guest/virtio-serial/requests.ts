@@ -75,8 +75,15 @@ const REFUSALS: Record<Exclude<ReceiptOutcome, "taken">, string> = {
 
 const TOO_OLD = "its guest image is too old for that; it has the present one after the app's next boot"
 
-const taken = (outcome: ReceiptOutcome): Effect.Effect<void, string> =>
-  outcome === "taken" ? Effect.void : Effect.fail(REFUSALS[outcome])
+const taken = (outcome: ReceiptOutcome, refusals = REFUSALS): Effect.Effect<void, string> =>
+  outcome === "taken" ? Effect.void : Effect.fail(refusals[outcome])
+
+/** PID 1 says the same to all of these. */
+const NOT_FROZEN = {
+  ...REFUSALS,
+  "not-now":
+    "its program does not run or does not stand still, or its volume cannot be written or is frozen for a copy"
+}
 
 export const makeRequests = (
   line: Line
@@ -151,7 +158,7 @@ export const makeRequests = (
         const channel = yield* line.channel
         yield* receipt(channel, { kind: "freeze", leaseMs }, HostType.freeze).pipe(
           Effect.mapError(plain),
-          Effect.flatMap(taken)
+          Effect.flatMap((outcome) => taken(outcome, NOT_FROZEN))
         )
       }).pipe(oneFreeze.withPermits(1), bounded("freeze its program", leaseMs))
 
