@@ -75,15 +75,19 @@ const REFUSALS: Record<Exclude<ReceiptOutcome, "taken">, string> = {
 
 const TOO_OLD = "its guest image is too old for that; it has the present one after the app's next boot"
 
-const taken = (outcome: ReceiptOutcome, refusals = REFUSALS): Effect.Effect<void, string> =>
-  outcome === "taken" ? Effect.void : Effect.fail(refusals[outcome])
+const orRefused =
+  (refusals: typeof REFUSALS) =>
+  (outcome: ReceiptOutcome): Effect.Effect<void, string> =>
+    outcome === "taken" ? Effect.void : Effect.fail(refusals[outcome])
+
+const taken = orRefused(REFUSALS)
 
 /** PID 1 says the same to all of these. */
-const NOT_FROZEN = {
+const frozen = orRefused({
   ...REFUSALS,
   "not-now":
     "its program does not run or does not stand still, or its volume cannot be written or is frozen for a copy"
-}
+})
 
 export const makeRequests = (
   line: Line
@@ -158,7 +162,7 @@ export const makeRequests = (
         const channel = yield* line.channel
         yield* receipt(channel, { kind: "freeze", leaseMs }, HostType.freeze).pipe(
           Effect.mapError(plain),
-          Effect.flatMap((outcome) => taken(outcome, NOT_FROZEN))
+          Effect.flatMap(frozen)
         )
       }).pipe(oneFreeze.withPermits(1), bounded("freeze its program", leaseMs))
 
