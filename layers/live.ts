@@ -17,8 +17,8 @@ import { layerProxy, type ProxyOptions } from "./proxy/layer.ts"
 import { layerFileReporter } from "./reporter/file.ts"
 import { layerMetricsPage } from "./reporter/metrics.ts"
 import { layerSettings } from "./settings.ts"
-import { lockRuntimeDirectory } from "./state/lock.ts"
-import { layerSqliteState } from "./state/sqlite.ts"
+import { layerHostDirectories, ownDirectories } from "./state/directories.ts"
+import { layerSqliteNotes } from "./state/sqlite.ts"
 import { layerArtifacts, layerExports } from "./store/configured.ts"
 import { layerLocalFileVolumes } from "./volume/local-file.ts"
 import { layerZerofsVolumes } from "./volume/zerofs/layer.ts"
@@ -74,7 +74,7 @@ const layerVolumes = ({ paths, volumes: { zerofs } }: HostConfig) =>
     ? layerLocalFileVolumes({ stateDir: paths.state_dir })
     : layerZerofsVolumes({ zerofs, stateDir: paths.state_dir, runtimeDir: paths.runtime_dir })
 
-/** Every service of a host. The guest image is verified and the state directory is held before anything else happens. */
+/** Every service of a host. The guest image is verified and the host's directories are held before anything else happens. */
 export const layerLive = (config: HostConfig, secrets: HostSecrets) => {
   const { metrics, paths } = config
   const stateDir = paths.state_dir
@@ -101,10 +101,10 @@ export const layerLive = (config: HostConfig, secrets: HostSecrets) => {
     layerProxy(proxyOptions(config)),
     layerSettings(config)
   )
-  // The order is a promise: who does not hold the state directory has touched nothing.
+  // The order is a promise: who does not hold the host's directories has touched nothing.
   return Layer.unwrap(Effect.as(supported(config), services)).pipe(
-    Layer.provideMerge(layerSqliteState({ stateDir })),
-    Layer.provideMerge(Layer.effectDiscard(lockRuntimeDirectory(paths.runtime_dir))),
+    Layer.provideMerge(layerSqliteNotes({ stateDir })),
+    Layer.provideMerge(layerHostDirectories(ownDirectories(config))),
     Layer.provideMerge(image)
   )
 }

@@ -120,9 +120,9 @@ const deploy = (host: Host.LocalHost, hello: Hello) =>
           yield* awaitReport(host, "the document", since, (report) =>
             report.acceptedDigest === digest
               ? report
-              : report.message === null
-                ? undefined
-                : failed(report.message, "the document was refused")
+              : report.message?.includes(" is refused: ") === true
+                ? failed(report.message, "the document was refused")
+                : undefined
           )
         }),
       () => "desired.json accepted"

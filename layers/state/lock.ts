@@ -1,51 +1,43 @@
-/** One daemon per state directory. */
+/** One daemon for each directory that a daemon must have to itself. */
 import * as fs from "node:fs/promises"
 import * as path from "node:path"
 import { DatabaseSync } from "node:sqlite"
 import { Effect, Schema, type Scope } from "effect"
-import { HostStateError } from "../../src/services/HostState.ts"
+import { DirectoryInUse, LockUnusable, type OwnDirectory } from "../../src/services/HostDirectories.ts"
 import { makeDirectory, makePrivateFile, replaceFile } from "../files/durable.ts"
-import { ifPresent, onFile } from "../files/problem.ts"
-
-/** Another daemon runs on this directory. `key` is that of the configuration. */
-export class StateDirectoryInUse extends Schema.TaggedError<StateDirectoryInUse>()("StateDirectoryInUse", {
-  stateDir: Schema.String,
-  key: Schema.String,
-  pid: Schema.optionalKey(Schema.Int)
-}) {
-  override get message() {
-    const who = this.pid === undefined ? "another daemon" : `the daemon with pid ${this.pid}`
-    return `${who} is using ${this.stateDir} (${this.key}); two daemons must not share it`
-  }
-}
+import { type FileProblem, ifPresent, onFile } from "../files/problem.ts"
 
 /** Milliseconds that a daemon waits for the lock: who only looks whether it is held has it for less than one. */
 const LOOKED_AT = 250
 
 const LOCK = "daemon.lock"
-const lockFile = (stateDir: string): string => path.join(stateDir, "state", LOCK)
+
+/** Where the lock of each kind of directory lies in it: aside of all that is swept there, and of the names of apps. */
+const lockedIn = new Map<OwnDirectory["key"], string>([
+  ["paths.state_dir", "state"],
+  ["paths.runtime_dir", "daemon"],
+  ["paths.snapshot_dir", ".daemon"],
+  ["volumes.zerofs.checkpoint_runtime_dir", "daemon"]
+])
+
+const lockDirectoryOf = ({ key, path: directory }: OwnDirectory): string =>
+  path.join(directory, lockedIn.get(key) ?? ".")
+
+const lockFile = (own: OwnDirectory): string => path.join(lockDirectoryOf(own), LOCK)
 
 /**
- * Holds the state directory for as long as the scope lasts; fails when another daemon holds it. The lock
- * is the kernel's (SQLite's, on an empty database; Node has no flock): it ends with the process however that
- * ends, so no lock is ever left behind. The pid lies beside it for the sentence only.
+ * Holds the directory for as long as the scope lasts; fails when another daemon holds it. The lock is the kernel's
+ * (SQLite's, on an empty database; Node has no flock): it ends with the process however that ends, so no lock is ever
+ * left behind. The pid lies beside it for the sentence only.
  */
-export const lockStateDirectory = (stateDir: string) =>
-  lock(stateDir, path.join(stateDir, "state"), "paths.state_dir")
-
-/** The same for the directory of the VMMs' sockets: who starts there ends whatever VMM is not its own. */
-export const lockRuntimeDirectory = (runtimeDir: string) =>
-  lock(runtimeDir, path.join(runtimeDir, "daemon"), "paths.runtime_dir")
-
-const lock = (
-  stateDir: string,
-  directory: string,
-  key: string
-): Effect.Effect<void, StateDirectoryInUse | HostStateError, Scope.Scope> =>
+export const lockDirectory = (
+  own: OwnDirectory
+): Effect.Effect<void, DirectoryInUse | LockUnusable, Scope.Scope> =>
   Effect.gen(function* () {
-    const file = path.join(directory, LOCK)
-    const pidFile = path.join(directory, "daemon.pid")
-    yield* makeDirectory(directory, 0o700)
+    const { key, path: directory } = own
+    const file = lockFile(own)
+    const pidFile = path.join(lockDirectoryOf(own), "daemon.pid")
+    yield* makeDirectory(lockDirectoryOf(own), 0o700)
     yield* makePrivateFile(file)
     const held = yield* Effect.acquireRelease(
       onLock(() => new DatabaseSync(file, { timeout: LOOKED_AT })),
@@ -54,44 +46,56 @@ const lock = (
     // Nothing is ever written, so there is no journal to be kept beside it.
     yield* onLock(() => held.exec("PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE")).pipe(
       Effect.catchIf(isBusy, () =>
-        Effect.flatMap(readPid(pidFile), (pid) =>
-          Effect.fail(new StateDirectoryInUse({ stateDir, key, ...pid }))
-        )
+        Effect.flatMap(readPid(pidFile), (pid) => Effect.fail(new DirectoryInUse({ directory, key, ...pid })))
       )
     )
     yield* replaceFile(pidFile, Buffer.from(`${process.pid}\n`), 0o600)
-  }).pipe(
-    Effect.catchTag("FileProblem", (cause) => Effect.fail(new HostStateError({ operation: LOCKING, cause })))
-  )
+  }).pipe(Effect.mapError((error) => (error instanceof DirectoryInUse ? error : unusable(own, error))))
 
-/** Whether a daemon holds the state directory at this moment. Fails where the lock may not be looked at. */
-export const isStateDirectoryHeld = (stateDir: string): Effect.Effect<boolean, HostStateError> =>
+/** Whether a daemon holds the directory at this moment. Fails where the lock may not be looked at. */
+export const isHeld = (own: OwnDirectory): Effect.Effect<boolean, LockUnusable> =>
   Effect.gen(function* () {
-    const file = lockFile(stateDir)
     // Where no daemon has ever run there is no lock to be held.
-    const found = yield* ifPresent(onFile(file, () => fs.stat(file))).pipe(
-      Effect.mapError((cause) => new HostStateError({ operation: LOOKING, cause }))
-    )
-    if (found === undefined) return false
+    if ((yield* identityOf(own)) === undefined) return false
     const lock = yield* Effect.acquireRelease(
-      onLock(() => new DatabaseSync(file, { readOnly: true, timeout: 0 })),
+      onLock(() => new DatabaseSync(lockFile(own), { readOnly: true, timeout: 0 })),
       (open) => Effect.sync(() => open.close())
     )
     return yield* onLock(() => lock.exec("SELECT name FROM sqlite_schema")).pipe(
       Effect.as(false),
       Effect.catchIf(isBusy, () => Effect.succeed(true))
     )
-  }).pipe(Effect.scoped)
+  }).pipe(
+    Effect.scoped,
+    Effect.mapError((error) => unusable(own, error))
+  )
 
-const LOOKING = "look whether a daemon runs"
-const LOCKING = "lock the state directory"
+/**
+ * Tells the lock that lies in the directory now from any other; undefined when none does. The file is not opened: closing
+ * it would end the lock that this process has on it.
+ */
+export const identityOf = (own: OwnDirectory): Effect.Effect<string | undefined, FileProblem> => {
+  const file = lockFile(own)
+  return Effect.map(ifPresent(onFile(file, () => fs.stat(file))), (found) =>
+    found === undefined ? undefined : `${found.dev} ${found.ino}`
+  )
+}
 
-const onLock = <A>(run: () => A): Effect.Effect<A, HostStateError> =>
-  Effect.try({ try: run, catch: (cause) => new HostStateError({ operation: LOCKING, cause }) })
+const unusable = ({ key, path: directory }: OwnDirectory, { message }: { readonly message: string }) =>
+  new LockUnusable({ directory, key, reason: message })
+
+const onLock = <A>(run: () => A): Effect.Effect<A, LockError> =>
+  Effect.try({ try: run, catch: (cause) => new LockError({ cause }) })
+
+class LockError extends Schema.TaggedError<LockError>()("LockError", { cause: Schema.Defect() }) {
+  override get message() {
+    return this.cause instanceof Error ? this.cause.message : String(this.cause)
+  }
+}
 
 /** SQLITE_BUSY: another process has the lock. */
-const isBusy = (error: HostStateError): boolean =>
-  error.cause instanceof Error && "errcode" in error.cause && error.cause.errcode === 5
+const isBusy = ({ cause }: LockError | FileProblem): boolean =>
+  cause instanceof Error && "errcode" in cause && cause.errcode === 5
 
 /** The pid is only a help; without it the sentence still says what is wrong. */
 const readPid = (file: string): Effect.Effect<{ readonly pid?: number }> =>

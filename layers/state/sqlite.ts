@@ -12,24 +12,21 @@ import {
   VolumeRecord
 } from "../../src/services/HostState.ts"
 import { type Database, openDatabase } from "./database.ts"
-import { lockStateDirectory } from "./lock.ts"
+import { layerHostDirectories } from "./directories.ts"
 
 export interface SqliteStateOptions {
   /** Absolute. */
   readonly stateDir: string
 }
 
-/**
- * For the daemon: holds the state directory, so a second daemon is refused. Records hold the apps' environments:
- * the directory is 0700 and its files 0600.
- */
+/** For who holds the state directory. Records hold the apps' environments: the directory is 0700 and its files 0600. */
+export const layerSqliteNotes = ({ stateDir }: SqliteStateOptions) =>
+  Layer.effect(HostState, Effect.map(openDatabase(stateDir), hostState))
+
+/** The same, and holds the state directory: a second daemon is refused. */
 export const layerSqliteState = (options: SqliteStateOptions) =>
-  Layer.effect(
-    HostState,
-    Effect.gen(function* () {
-      yield* lockStateDirectory(options.stateDir)
-      return hostState(yield* openDatabase(options.stateDir))
-    })
+  layerSqliteNotes(options).pipe(
+    Layer.provide(layerHostDirectories([{ key: "paths.state_dir", path: options.stateDir }]))
   )
 
 /** The notes that lie in a database. */

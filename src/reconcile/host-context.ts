@@ -76,6 +76,8 @@ export interface HostContext extends HostServices {
   readonly volumeOwners: Map<VolumeId, AppId>
   /** What keeps volumes from being read and written now; changed by the host alone, which then has every app look again. */
   volumeTrouble: string | undefined
+  /** What is said of directories that were taken from under the daemon; looked at before each report, by its writer. */
+  lostDirectories: ReadonlyArray<string>
   /** Who may write to each volume now. */
   readonly volumeUsers: VolumeUsers
   readonly publish: (status: AppStatus) => Effect.Effect<void>
@@ -161,6 +163,7 @@ export const makeHostContext = Effect.fnUntraced(function* (onChange: Effect.Eff
     hostnameOwners: new Map(),
     volumeUsers: new VolumeUsers(),
     volumeTrouble: undefined,
+    lostDirectories: [],
     volumeOwners: new Map((yield* all.state.volumes).map(({ volumeId, appId }) => [volumeId, appId])),
     publish: (status) =>
       Effect.suspend(() => {

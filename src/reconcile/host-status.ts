@@ -15,17 +15,20 @@ export interface HostStatusOptions {
   readonly allLooked: Deferred.Deferred<void>
   readonly document: () => {
     readonly inForce: DocumentInForce | undefined
-    readonly refusal: string | undefined
+    /** Why the document's file is not what is in force. */
+    readonly verdict: string | undefined
   }
 }
 
 export const hostStatus = (options: HostStatusOptions): Effect.Effect<HostStatus> =>
   Effect.gen(function* () {
     const { host, allLooked, document, checkpoints, exports } = options
+    const { inForce, verdict } = document()
     return {
       now: yield* Clock.currentTimeMillis,
       ready: yield* Deferred.isDone(allLooked),
-      ...document(),
+      inForce,
+      troubles: [...host.lostDirectories, ...(verdict === undefined ? [] : [verdict])],
       vcpuCount: host.info.vcpuCount,
       memoryMib: host.limits.memoryMib,
       heldMemoryMib: yield* host.memory.held,

@@ -185,7 +185,7 @@ export const runHost = Effect.gen(function* () {
   const host = yield* makeHostContext(changed)
   const notes = yield* readNotes(host)
   let inForce: DocumentInForce | undefined = yield* documentFromNotes
-  let refusal: string | undefined
+  let verdict: string | undefined
   yield* sweep(host, notes)
 
   const giveHostnames = (document: HostDesiredState | undefined) => {
@@ -249,8 +249,8 @@ export const runHost = Effect.gen(function* () {
   })
   const onVerdict = (reason: string | undefined) =>
     Effect.suspend(() => {
-      const news = refusal !== reason
-      refusal = reason
+      const news = verdict !== reason
+      verdict = reason
       return news ? changed : Effect.void
     })
 
@@ -258,7 +258,7 @@ export const runHost = Effect.gen(function* () {
   if (address !== undefined) yield* Effect.logInfo(`serves hostnames on ${address.host}:${address.port}`)
   yield* Effect.addFinalizer(() => Effect.logInfo("ends; its microVMs run on, and nobody is routed to them"))
 
-  const told = { host, ...cuts.statuses, allLooked, document: () => ({ inForce, refusal }) }
+  const told = { host, ...cuts.statuses, allLooked, document: () => ({ inForce, verdict }) }
   yield* (yield* HostControl).offer({ sleep: apps.sleep })
   const page = yield* MetricsPage
   yield* page.offer(metricsPage(told))

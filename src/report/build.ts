@@ -24,8 +24,8 @@ export interface HostStatus {
   readonly now: number
   readonly ready: boolean
   readonly inForce: { readonly document: HostDesiredState; readonly digest: string } | undefined
-  /** Why the last reading of the document was refused. */
-  readonly refusal: string | undefined
+  /** What is wrong with the host as a whole, or with its document's file; a sentence each. */
+  readonly troubles: ReadonlyArray<string>
   readonly vcpuCount: number
   readonly memoryMib: number
   readonly heldMemoryMib: number
@@ -187,7 +187,7 @@ export const hostReport = (host: HostStatus): Omit<HostReport, "volumes" | "inst
     exports: inOrder(document?.exports, ({ exportId }) => host.exports.get(exportId)).map(exportReport),
     ...known("acceptedDigest", host.inForce?.digest),
     ...known("acceptedRevision", document?.revision),
-    message: host.refusal === undefined ? null : clip(host.refusal)
+    message: host.troubles.length === 0 ? null : clip(host.troubles.join("; "))
   }
 }
 

@@ -209,7 +209,7 @@ export const HostReport = Schema.Struct({
   acceptedRevision: Schema.optionalKey(Revision).pipe(about("Its `revision`, if it has one.")),
   message: Schema.NullOr(Message).pipe(
     about(
-      "Why the file of the document is not what is in force: it was refused, or is gone; the document before stays in force. Null when all is well."
+      "What is wrong with the host as a whole. Above all why the file of the document is not what is in force: it was refused, or is gone; the document before stays in force. Null when all is well."
     )
   )
 }).annotate({

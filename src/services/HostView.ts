@@ -3,6 +3,7 @@
  */
 import { Context, type Effect, type Option } from "effect"
 import type { HostLimits } from "../reconcile/refusal.ts"
+import type { LockUnusable } from "./HostDirectories.ts"
 import type { AcceptedDocument, AppRecord, HostStateError, VolumeRecord } from "./HostState.ts"
 import type { MachineRecord } from "./Hypervisor.ts"
 
@@ -21,7 +22,7 @@ export class HostView extends Context.Service<
     /** The document in force alone; none when there is none. */
     readonly document: Effect.Effect<Option.Option<AcceptedDocument>, HostStateError>
     /** Whether a daemon runs on this host now; fails for who may not know. */
-    readonly daemonRuns: Effect.Effect<boolean, HostStateError>
+    readonly daemonRuns: Effect.Effect<boolean, LockUnusable>
     /** Whether the microVM of a record runs now. */
     readonly runs: (record: MachineRecord) => Effect.Effect<boolean>
     readonly limits: HostLimits

@@ -5,7 +5,7 @@
  */
 import { writeSync } from "node:fs"
 import { Effect } from "effect"
-import { isStateDirectoryHeld } from "../../layers/state/lock.ts"
+import { isHeld } from "../../layers/state/lock.ts"
 import { layerSqliteState } from "../../layers/state/sqlite.ts"
 import { AppId } from "../../src/document/schema.ts"
 import { HostState } from "../../src/services/HostState.ts"
@@ -29,6 +29,6 @@ const life = mode === "ten" ? claims(10) : mode === "write" ? claims(1_000_000) 
 const open = Effect.sync(() => say("open"))
 await Effect.runPromise(
   mode === "look"
-    ? Effect.andThen(open, Effect.forever(isStateDirectoryHeld(stateDir)))
+    ? Effect.andThen(open, Effect.forever(isHeld({ key: "paths.state_dir", path: stateDir })))
     : open.pipe(Effect.andThen(life), Effect.provide(layerSqliteState({ stateDir })))
 )

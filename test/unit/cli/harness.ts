@@ -9,7 +9,7 @@ import { TestConsole } from "effect/testing"
 import { layerControlClient } from "../../../layers/control/client.ts"
 import { identify } from "../../../layers/hypervisor/qemu/process.ts"
 import { layerFileLogReader } from "../../../layers/logs/read.ts"
-import { lockStateDirectory } from "../../../layers/state/lock.ts"
+import { lockDirectory } from "../../../layers/state/lock.ts"
 import { layerSqliteState } from "../../../layers/state/sqlite.ts"
 import { layerHostView } from "../../../layers/view/host.ts"
 import { saidBy } from "../../../src/cli/failure.ts"
@@ -127,7 +127,7 @@ export const makeHost = Effect.fnUntraced(function* (config: DottedKeys = {}) {
     /** A process that looks like the VMM of a microVM of this host, for the length of the test: its record. */
     machine: (appId: AppId, slot: number) => vmm(path.join(folder, "run"), appId, slot),
     /** Holds the host as a daemon does, for the length of the test; nothing can be noted any more. */
-    daemonRuns: lockStateDirectory(stateDir),
+    daemonRuns: lockDirectory({ key: "paths.state_dir", path: stateDir }),
     /** What a daemon would have noted. */
     note: <A, E>(use: (state: HostState["Service"]) => Effect.Effect<A, E>) =>
       HostState.use(use).pipe(Effect.provide(layerSqliteState({ stateDir })), Effect.scoped)

@@ -41,7 +41,7 @@ const hostOf = (apps: ReadonlyMap<AppId, AppStatus>, measurements: Measurements)
   now: 1_000,
   ready: true,
   inForce: undefined,
-  refusal: undefined,
+  troubles: [],
   vcpuCount: 2,
   memoryMib: 1024,
   heldMemoryMib: 0,
