@@ -146,7 +146,8 @@ export const check = Command.make(
   Command.withDescription(
     paragraphs(
       "Check documents and configurations: every problem with its place. Exits with 0 when all are valid, with 1 when one is not.",
-      "A field of a document that is not known is ignored, as the host ignores it; where it looks like a slip for one that is optional, a warning says so on stderr. A configuration must not have any."
+      "A field of a document that is not known is ignored, as the host ignores it; where it looks like a slip for one that is optional, a warning says so on stderr. A configuration must not have any.",
+      "A document is accepted although no host can run one of its apps or make one of its volumes; a warning gives the reason that the host would report."
     )
   ),
   Command.withExamples([

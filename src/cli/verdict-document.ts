@@ -1,8 +1,9 @@
 import { Result } from "effect"
-import { checkDocument, type DocumentIssue, SECRET_KEYS } from "../document/decode.ts"
+import { checkDocument, type DocumentIssue, MAX_WARNINGS, SECRET_KEYS } from "../document/decode.ts"
 import { readJson } from "../document/json-reader.ts"
 import { namesIn } from "../document/names.ts"
 import { HostDesiredState } from "../document/schema.ts"
+import { unrunnableIn } from "../reconcile/unrunnable.ts"
 import type { Range } from "./source-line.ts"
 import type { FileIssue, Verdict } from "./verdict.ts"
 
@@ -24,7 +25,7 @@ const placed = (issues: ReadonlyArray<DocumentIssue>): ReadonlyArray<FileIssue> 
 
 /** What is wrong with a `desired.json`. */
 export const judgeDocument = (bytes: Uint8Array): Verdict => {
-  const { decoded, warnings } = checkDocument(bytes)
+  const { decoded, warnings } = checkDocument(bytes, (document) => unrunnableIn(document, MAX_WARNINGS))
   if (Result.isSuccess(decoded) && warnings.length === 0)
     return { kind: "desired", issues: [], warnings: [], truncated: false, text: "", hidden: () => [] }
   const text = new TextDecoder().decode(bytes)

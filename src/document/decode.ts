@@ -268,8 +268,15 @@ export interface CheckedDocument {
 /** The most warnings of one document that are listed. */
 export const MAX_WARNINGS = 100
 
-/** The same for somebody who wants to know what is odd, too. */
-export const checkDocument = (bytes: Uint8Array): CheckedDocument => {
+/**
+ * The same for somebody who wants to know what is odd, too.
+ *
+ * @param oddities what else is odd about a document that is accepted: for instance what no host makes of it
+ */
+export const checkDocument = (
+  bytes: Uint8Array,
+  oddities: (document: HostDesiredState) => ReadonlyArray<Problem> = () => []
+): CheckedDocument => {
   const reading = readDocumentText(bytes, MAX_ISSUES)
   if (Result.isFailure(reading)) {
     const { problems, text } = reading.failure
@@ -277,7 +284,8 @@ export const checkDocument = (bytes: Uint8Array): CheckedDocument => {
   }
   const { text, value } = reading.success
   const { decoded, whole } = decodeText(reading.success, undefined)
-  if (whole) return { decoded, warnings: [] }
-  const odd = unknownFieldProblems(HostDesiredState.ast, value, MAX_WARNINGS)
+  const ignored = whole ? [] : unknownFieldProblems(HostDesiredState.ast, value, MAX_WARNINGS)
+  const other = Result.isSuccess(decoded) ? oddities(decoded.success) : []
+  const odd = [...ignored, ...other].slice(0, MAX_WARNINGS)
   return { decoded, warnings: odd.length === 0 ? [] : withPlaces(text, odd).issues }
 }

@@ -122,7 +122,7 @@ export const DesiredVolume = Schema.Struct({
   appId: AppId.pipe(about("Whose volume it is. An app uses one; a second is made, but stays unused.")),
   sizeBytes: nonNegative.annotate({
     description:
-      "The size of the volume's device, in bytes. A larger number grows it; a smaller one is refused."
+      "The size of the volume's device, in bytes: at least 8 MiB. A larger number grows it; a smaller one is refused."
   }),
   desiredState: DesiredPresence,
   initialContents: Schema.optionalKey(Schema.NullOr(InitialContents)).pipe(
@@ -235,7 +235,7 @@ export const InstanceResources = Schema.Struct({
   vcpuCount: nonNegative.annotate({ description: "Virtual CPUs: at least 1, at most what the host has." }),
   memoryMib: nonNegative.annotate({
     description:
-      "Memory in MiB: at least 1, at most what the host can promise. An app that finds none free waits."
+      "Memory in MiB: at least 96, which a guest needs to boot, at most what the host can promise. An app that finds none free waits."
   })
 }).annotate({
   identifier: "InstanceResources",

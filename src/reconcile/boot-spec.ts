@@ -1,6 +1,6 @@
 /** What a guest is told to run, made of what the document says. */
 import { fillReferences, type RuntimeValues } from "../document/references.ts"
-import type { DesiredInstance } from "../document/schema.ts"
+import type { DesiredInstance, RestartPolicy } from "../document/schema.ts"
 import type { BootSpec } from "../services/Guest.ts"
 import type { NetworkLink } from "../services/Network.ts"
 
@@ -40,6 +40,14 @@ export const environment = (
   ]
 }
 
+/** The most restarts that a guest counts: more are as good as without end. */
+const MOST_RESTARTS = 2 ** 32 - 1
+
+const guestPolicy = (policy: RestartPolicy): RestartPolicy => ({
+  ...policy,
+  maxRestarts: Math.min(policy.maxRestarts, MOST_RESTARTS)
+})
+
 /** @param hostTime ms since 1970 */
 export const bootSpec = (instance: DesiredInstance, link: NetworkLink, hostTime: number): BootSpec => ({
   hostname: instance.appId,
@@ -50,6 +58,6 @@ export const bootSpec = (instance: DesiredInstance, link: NetworkLink, hostTime:
   args: instance.config.command.args,
   workingDirectory: instance.config.command.workingDirectory,
   environment: environment(instance),
-  restartPolicy: instance.config.restartPolicy,
+  restartPolicy: guestPolicy(instance.config.restartPolicy),
   hostTime
 })

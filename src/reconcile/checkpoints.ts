@@ -12,7 +12,7 @@ import type { CheckpointRecord } from "../services/HostState.ts"
 import { type Checkpoint, type Checkpoints, NO_CHECKPOINTS } from "../services/VolumeBackend.ts"
 import type { HostContext } from "./host-context.ts"
 import { makeNamedWork } from "./named-work.ts"
-import { isOwnName } from "./own-checkpoints.ts"
+import { isOwnName, OWN_NAME_REFUSED } from "./own-checkpoints.ts"
 import { retryDelayMs, triedAgain } from "./retry-delay.ts"
 
 /** What the document asks of one checkpoint. */
@@ -158,10 +158,7 @@ export const makeCheckpoints = Effect.fnUntraced(function* (
     if (checkpoints === undefined) return yield* publish(plainly(wanted, "failed", NO_CHECKPOINTS))
     const known = records.get(wanted.checkpointId)
     if (known?.state === "ready") return yield* lookAfter(checkpoints, known, wanted, publish)
-    if (isOwnName(wanted.checkpointId))
-      return yield* publish(
-        plainly(wanted, "failed", 'a checkpointId that begins with "export-" is an export\'s own')
-      )
+    if (isOwnName(wanted.checkpointId)) return yield* publish(plainly(wanted, "failed", OWN_NAME_REFUSED))
     yield* publish(plainly(wanted, "pending"))
     for (let failures = 0; ; ) {
       const tried = yield* Effect.result(cut(checkpoints, asked, publish))

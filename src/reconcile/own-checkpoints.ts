@@ -9,6 +9,9 @@ import type { Checkpoints } from "../services/VolumeBackend.ts"
 
 const prefix = "export-"
 
+/** Why a document's checkpoint with such a name is not cut. */
+export const OWN_NAME_REFUSED = `a checkpointId that begins with "${prefix}" is an export's own`
+
 /** The name of an export's own checkpoint. */
 export const ownName = (exportId: ExportId): string => `${prefix}${exportId}`
 

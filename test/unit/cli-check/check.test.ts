@@ -154,6 +154,37 @@ describe("nibrunnerd check", () => {
       assert.strictEqual(json.errors, listing.errors)
     })
   )
+  it.effect("warns of an app that no host runs, with its place, and calls the document valid", () =>
+    Effect.gen(function* () {
+      const none = document.replace('"vcpuCount": 1', '"vcpuCount": 0')
+      const folder = yield* folderWith({ "d.json": none })
+      const file = join(folder, "d.json")
+      const line = none.split("\n").findIndex((text) => text.includes('"vcpuCount"')) + 1
+      const { code, errors, text } = yield* run("check", file)
+      assert.strictEqual(code, 0)
+      assert.strictEqual(text, `${file}: valid desired.json`)
+      assert.strictEqual(
+        errors,
+        [
+          `${file}:${line}:24: warning: app app-1 is not run: config.resources.vcpuCount is 0: a microVM needs at least 1`,
+          "  at /instances/0/config/resources/vcpuCount",
+          ` ${line} |           "vcpuCount": 0,`,
+          ` ${" ".repeat(String(line).length)} |                        ^`
+        ].join("\n")
+      )
+    })
+  )
+  it.effect("shows no value of a variable that it warns of", () =>
+    Effect.gen(function* () {
+      const changed = baseDocument()
+      changed.instances[0].hostnames = []
+      changed.instances[0].config.command.environment = { URL: "hunter2@$NIBRUN_HOSTNAME" }
+      const folder = yield* folderWith({ "d.json": JSON.stringify(changed, null, 2) })
+      const { errors } = yield* run("check", join(folder, "d.json"))
+      assert.include(errors, "config.command.environment.URL refers to NIBRUN_HOSTNAME")
+      assert.notInclude(errors, "hunter2")
+    })
+  )
   it.effect("tells of the slip with the field that is missing, and warns beside it", () =>
     Effect.gen(function* () {
       const slips = document.replace('"httpPort"', '"httport"').replace("{", '{ "revison": "r1",')

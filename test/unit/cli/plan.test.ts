@@ -296,7 +296,7 @@ describe("nibrunnerd plan", () => {
       const host = yield* running()
       const next = rawInstance("shop", {
         deploymentId: "dep-2",
-        config: { resources: { vcpuCount: 4096, memoryMib: 64 } }
+        config: { resources: { vcpuCount: 4096, memoryMib: 256 } }
       })
       const [shop] = (yield* planned(host, one(next))).apps
       assert.deepStrictEqual(
@@ -311,7 +311,7 @@ describe("nibrunnerd plan", () => {
   it.effect("names the apps that get no slot", () =>
     Effect.gen(function* () {
       const host = yield* makeHost({ max_apps: "1" })
-      const resources = { vcpuCount: 1, memoryMib: 1 }
+      const resources = { vcpuCount: 1, memoryMib: 128 }
       const plan = yield* planned(
         host,
         rawDocument({

@@ -1,10 +1,13 @@
 import { assert, describe, it } from "@effect/vitest"
+import { Result } from "effect"
 import fc from "fast-check"
 import { admit } from "../../../src/reconcile/admission.ts"
 import { backoffMs, earnedBack, mayStart } from "../../../src/reconcile/backoff.ts"
-import { environment, primaryHostname } from "../../../src/reconcile/boot-spec.ts"
+import { bootSpec, environment, primaryHostname } from "../../../src/reconcile/boot-spec.ts"
 import { refusal } from "../../../src/reconcile/refusal.ts"
 import { nextSlot } from "../../../src/reconcile/slots.ts"
+import type { NetworkLink } from "../../../src/services/Network.ts"
+import { encodeHostRecord } from "../../../src/wire/encode.ts"
 import { instance, volume } from "./documents.ts"
 
 describe("restart backoff", () => {
@@ -144,6 +147,19 @@ describe("the environment of a program", () => {
     })
   })
 
+  it("is told of as many restarts as it can count when the document names more", () => {
+    const app = (maxRestarts: number) => {
+      const { restartPolicy } = instance("app-1").config
+      return instance("app-1", { config: { restartPolicy: { ...restartPolicy, maxRestarts } } })
+    }
+    const link = { guestAddress: "10.201.0.2", hostAddress: "10.201.0.1", prefixLength: 30 } as NetworkLink
+    const restarts = (most: number) => bootSpec(app(most), link, 0).restartPolicy.maxRestarts
+    assert.strictEqual(restarts(3), 3)
+    const spec = bootSpec(app(Number.MAX_SAFE_INTEGER), link, 0)
+    assert.isTrue(Result.isSuccess(encodeHostRecord({ kind: "boot-spec", spec })))
+    assert.strictEqual(restarts(Number.MAX_SAFE_INTEGER), 2 ** 32 - 1)
+  })
+
   it("names the first platform hostname, else the first", () => {
     const custom = { hostname: "shop.example.org", kind: "custom" } as const
     const platform = { hostname: "app-1.example.com", kind: "platform" } as const
@@ -180,6 +196,11 @@ describe("an instance that this host does not run", () => {
       /vcpuCount is 5.* has 4/
     ],
     ["memoryMib of 0", refused({ resources: { vcpuCount: 1, memoryMib: 0 } }), /memoryMib is 0/],
+    [
+      "memoryMib that no guest boots with",
+      refused({ resources: { vcpuCount: 1, memoryMib: 64 } }),
+      /memoryMib is 64: .*at least 96 MiB/
+    ],
     [
       "memoryMib beyond the host's",
       refused({ resources: { vcpuCount: 1, memoryMib: 5000 } }),

@@ -1,0 +1,151 @@
+/**
+ * What no host runs, makes or cuts although a document may well ask for it: the document is accepted, and the instance,
+ * volume or checkpoint fails by itself, at once. `nibrunnerd check` warns of the same in the same words.
+ */
+import type { Path, Problem } from "../document/problems.ts"
+import { referencesIn } from "../document/references.ts"
+import type { DesiredInstance, DesiredVolume, HostDesiredState } from "../document/schema.ts"
+import { VolumeError } from "../services/VolumeBackend.ts"
+import { decideSize } from "../volume/size.ts"
+import { primaryHostname } from "./boot-spec.ts"
+import { isOwnName, OWN_NAME_REFUSED } from "./own-checkpoints.ts"
+
+/**
+ * MiB. Below 80 no guest boots: its kernel panics, or hangs and says nothing. From there on it depends on luck and on how many
+ * layers there are; with 96 a guest with eight of them boots each time. A processor takes about 1 MiB more.
+ */
+export const SMALLEST_MEMORY_MIB = 96
+
+/** One reason, and what of the instance it is about. */
+interface Fault {
+  readonly path: Path
+  readonly message: string
+}
+
+type Faults = Generator<Fault, undefined>
+
+function* resources({ config: { resources } }: DesiredInstance): Faults {
+  const { memoryMib, vcpuCount } = resources
+  const of = (key: keyof typeof resources) => ["config", "resources", key]
+  if (vcpuCount === 0)
+    yield { path: of("vcpuCount"), message: "config.resources.vcpuCount is 0: a microVM needs at least 1" }
+  if (memoryMib < SMALLEST_MEMORY_MIB)
+    yield {
+      path: of("memoryMib"),
+      message: `config.resources.memoryMib is ${memoryMib}: a guest needs at least ${SMALLEST_MEMORY_MIB} MiB to boot`
+    }
+}
+
+function* ports({ config }: DesiredInstance): Faults {
+  const names = new Set<string>()
+  const numbers = new Set<number>()
+  for (const [index, { guestPort, name }] of (config.ports ?? []).entries()) {
+    const fault = (key: string, message: string): Fault => ({
+      path: ["config", "ports", index, key],
+      message: `config.ports names ${message}`
+    })
+    if (name === "http") yield fault("name", `a port "http", which is config.httpPort's own name`)
+    else if (names.has(name)) yield fault("name", `two ports "${name}"`)
+    if (guestPort === config.httpPort)
+      yield fault("guestPort", `port ${guestPort} (${name}), which is config.httpPort already`)
+    else if (numbers.has(guestPort)) yield fault("guestPort", `guest port ${guestPort} twice`)
+    names.add(name)
+    numbers.add(guestPort)
+  }
+}
+
+function* healthCheck({ config: { healthCheck: check } }: DesiredInstance): Faults {
+  if (check.kind === "boot-completed") return
+  const at = (key: string) => ["config", "healthCheck", key]
+  if (check.kind === "http" && !/^\/[^\x00-\x20\x7f]*$/u.test(check.path))
+    yield {
+      path: at("path"),
+      message: `config.healthCheck.path must start with "/" and hold no space or control character: it is ${JSON.stringify(check.path.slice(0, 80))}`
+    }
+  for (const key of ["intervalMs", "timeoutMs", "healthyThreshold", "unhealthyThreshold"] as const)
+    if (check[key] === 0)
+      yield { path: at(key), message: `config.healthCheck.${key} is 0: it must be at least 1` }
+}
+
+function* command(instance: DesiredInstance): Faults {
+  const { args, environment } = instance.config.command
+  const at = (...keys: Path) => ["config", "command", ...keys]
+  const nul = "holds a NUL character, which no program can be given"
+  for (const [index, arg] of args.entries())
+    if (arg.includes("\0")) yield { path: at("args", index), message: `config.command.args[${index}] ${nul}` }
+  const isNamed = primaryHostname(instance) !== undefined
+  for (const [name, value] of Object.entries(environment)) {
+    const fault = (what: string): Fault => ({
+      path: at("environment", name),
+      message: `config.command.environment.${name} ${what}`
+    })
+    if (value.includes("\0")) yield fault(nul)
+    if (!isNamed && referencesIn(value).includes("NIBRUN_HOSTNAME"))
+      yield fault("refers to NIBRUN_HOSTNAME, but the instance has no hostname")
+  }
+}
+
+function* volume(instance: DesiredInstance, volumes: ReadonlyArray<DesiredVolume>): Faults {
+  const named = volumes.find(({ volumeId }) => volumeId === instance.volumeId)
+  if (named?.desiredState === "absent")
+    yield {
+      path: ["volumeId"],
+      message: `its volume ${instance.volumeId} is marked absent; the volume is kept as long as this instance names it`
+    }
+}
+
+function* faultsOf(instance: DesiredInstance, volumes: ReadonlyArray<DesiredVolume>): Faults {
+  yield* resources(instance)
+  yield* ports(instance)
+  yield* healthCheck(instance)
+  yield* command(instance)
+  yield* volume(instance, volumes)
+}
+
+/** Why no host runs the instance: the first reason, or undefined. `volumes` are the app's. */
+export const unrunnable = (
+  instance: DesiredInstance,
+  volumes: ReadonlyArray<DesiredVolume>
+): string | undefined => faultsOf(instance, volumes).next().value?.message
+
+/** Why no host makes the volume, in the words of the report. */
+const unmakeable = ({ desiredState, sizeBytes, volumeId }: DesiredVolume): string | undefined => {
+  const decision = decideSize(undefined, sizeBytes)
+  if (desiredState === "absent" || decision.kind !== "refuse") return undefined
+  const { operation, reason } = decision
+  return new VolumeError({ volumeId, operation, reason }).message
+}
+
+function* problems(document: HostDesiredState): Generator<Problem, undefined> {
+  for (const [index, volume] of document.volumes.entries()) {
+    const message = unmakeable(volume)
+    if (message !== undefined) yield { path: ["volumes", index, "sizeBytes"], at: "value", message }
+  }
+  const volumes = Map.groupBy(document.volumes, ({ appId }) => appId)
+  for (const [index, instance] of document.instances.entries()) {
+    const { appId } = instance
+    for (const { message, path } of faultsOf(instance, volumes.get(appId) ?? []))
+      yield {
+        path: ["instances", index, ...path],
+        at: "value",
+        message: `app ${appId} is not run: ${message}`
+      }
+  }
+  for (const [index, { checkpointId, desiredState }] of document.checkpoints.entries())
+    if (desiredState === "present" && isOwnName(checkpointId))
+      yield {
+        path: ["checkpoints", index, "checkpointId"],
+        at: "value",
+        message: `checkpoint ${checkpointId} is not cut: ${OWN_NAME_REFUSED}`
+      }
+}
+
+/** The first `limit` things in a document that no host runs, makes or cuts. */
+export const unrunnableIn = (document: HostDesiredState, limit: number): ReadonlyArray<Problem> => {
+  const found: Array<Problem> = []
+  for (const problem of problems(document)) {
+    if (found.length >= limit) break
+    found.push(problem)
+  }
+  return found
+}
