@@ -121,7 +121,7 @@ const activation = (document: Json, report: Report) => {
     if (kind !== undefined && sleepKinds.has(kind) && (state === "running" || state === "stopped"))
       report(
         ["instances", index, "activation", "sleepWhen"],
-        `sleepWhen ${quote(kind)} is only for an "on-request" instance, but this one is ${quote(state)}`
+        `sleepWhen ${quote(kind)} is only for an "on-request" instance, but this one is ${quote(state)}: remove activation, or make it { "sleepWhen": { "kind": "never" } }`
       )
   })
 }

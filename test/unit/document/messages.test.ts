@@ -48,6 +48,15 @@ describe("what is said of a document that is refused", () => {
       'kind is missing; it must be "filesystem" or "executable"'
     )
   })
+  it("a policy of sleep on what does not sleep: the state, and what to do with the policy", () => {
+    assert.strictEqual(
+      messageAt("/instances/0/activation/sleepWhen", (d) => {
+        d.instances[0].desiredState = "stopped"
+        d.instances[0].activation = { sleepWhen: { kind: "traffic-idle", timeoutMs: 60_000 } }
+      }),
+      'sleepWhen "traffic-idle" is only for an "on-request" instance, but this one is "stopped": remove activation, or make it { "sleepWhen": { "kind": "never" } }'
+    )
+  })
   it("a wrong type: what it is, in a word", () => {
     assert.strictEqual(
       messageAt("/instances/0/hostnames", (d) => {
