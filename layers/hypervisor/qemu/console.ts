@@ -39,9 +39,12 @@ export const panicReason = (console: string): string | undefined => {
     ?.split("Kernel panic - not syncing: ")[1]
     ?.replace(/\p{Cc}/gu, "\ufffd")
     .trim()
-  return words === undefined || words === ""
-    ? undefined
-    : `the guest's kernel panicked: ${words.slice(0, 200)}`
+  if (words === undefined || words === "") return undefined
+  // With too little memory no program is left that could be ended to make room.
+  const remedy = words.startsWith("System is deadlocked on memory")
+    ? "; it needs more config.resources.memoryMib"
+    : ""
+  return `the guest's kernel panicked: ${words.slice(0, 200)}${remedy}`
 }
 
 /** A console that is being read. */

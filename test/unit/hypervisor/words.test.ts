@@ -29,6 +29,13 @@ describe("the end of a console", () => {
     )
   })
 
+  it("tells the remedy of a guest that had too little memory to boot", () => {
+    assert.strictEqual(
+      panicReason("[    1.4] Kernel panic - not syncing: System is deadlocked on memory\r\n"),
+      "the guest's kernel panicked: System is deadlocked on memory; it needs more config.resources.memoryMib"
+    )
+  })
+
   it("tells of no panic where there was none", () => {
     assert.isUndefined(panicReason("[    1.0] reboot: Power down\n"))
     assert.isUndefined(panicReason(""))
