@@ -59,6 +59,13 @@ const noteAbsence = Effect.fnUntraced(function* (
   }))
 })
 
+/** The sentence for a microVM that runs, as far as anybody knows, and of which this daemon has no hold. */
+export const notTakenUp = ({ process }: MachineRecord, { message }: { readonly message: string }): string => {
+  const ended =
+    process === undefined ? "" : `; once its process has ended (kill ${process.pid}) the app is booted anew`
+  return `its microVM cannot be taken up, which is tried every 5 s: ${message}${ended}`
+}
+
 /** Attaches to the microVM of the app's record; false when it has ended. */
 export const adopt = Effect.fnUntraced(function* (
   app: App,

@@ -11,7 +11,7 @@ import type { InstanceState } from "../report/schema.ts"
 import type { GuestEvent } from "../services/Guest.ts"
 import { type AppRecord, machineOf, type VolumeRecord } from "../services/HostState.ts"
 import type { MachineExit } from "../services/Hypervisor.ts"
-import { adopt } from "./adopt.ts"
+import { adopt, notTakenUp } from "./adopt.ts"
 import { App } from "./app-context.ts"
 import { earnedBack, secondsUntil } from "./backoff.ts"
 import { Counting, failureReason } from "./counting.ts"
@@ -78,6 +78,7 @@ const initialModel = (options: AppOptions): AppModel => ({
   waking: undefined,
   wakeFailure: undefined,
   replacement: undefined,
+  adoptionFailure: undefined,
   notesFailure: undefined
 })
 
@@ -116,17 +117,26 @@ export const runApp = Effect.fnUntraced(function* (options: AppOptions) {
   const machine = record === undefined ? undefined : machineOf(record)
   if (record?.instance !== undefined && machine !== undefined) {
     // In the report from the start, should taking it up take long; nothing is counted or routed by it yet.
-    yield* host.publish(appStatus(model, yield* Clock.currentTimeMillis, refusalOf(app)))
+    const tell = Effect.flatMap(Clock.currentTimeMillis, (now) =>
+      host.publish(appStatus(model, now, refusalOf(app)))
+    )
+    yield* tell
     // The host does not wait for one that gives no answer.
     yield* Effect.forkChild(Effect.delay(options.looked, adoptionMs))
     // As long as nobody knows whether the microVM runs, nothing else may be started in its place.
     yield* adopt(app, machine, record.instance).pipe(
       Effect.tapError((error) =>
-        Effect.logError(`the microVM of ${model.appId} cannot be taken up: ${error.message}`)
+        Effect.suspend(() => {
+          const sentence = notTakenUp(machine, error)
+          if (sentence === model.adoptionFailure) return Effect.void
+          model.adoptionFailure = sentence
+          return Effect.andThen(Effect.logError(`${model.appId}: ${sentence}`), tell)
+        })
       ),
       Effect.retry(Schedule.spaced("5 seconds")),
       Effect.orDie
     )
+    model.adoptionFailure = undefined
   }
   yield* host.volumeUsers.register(model.appId, (volumeId) => volumeUse(model, volumeId))
   yield* publish(life)

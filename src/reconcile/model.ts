@@ -112,6 +112,8 @@ export interface AppModel {
         readonly failure: { readonly reason: string; readonly retryAt: number } | undefined
       }
     | undefined
+  /** Why this daemon has not taken up the microVM that an earlier one left. */
+  adoptionFailure: string | undefined
   /** The host's notes could not be written: what is in memory is newer than what is on disk. */
   notesFailure: string | undefined
 }

@@ -190,7 +190,8 @@ export const instanceStatus = (
   return {
     deploymentId: instance.deploymentId,
     state,
-    message: message ?? waitsForVolume(model) ?? model.portTrouble() ?? model.notesFailure,
+    message:
+      message ?? model.adoptionFailure ?? waitsForVolume(model) ?? model.portTrouble() ?? model.notesFailure,
     slot: record?.slot,
     layerDigests: up ? (booted?.layers ?? []).map(({ digest }) => digest) : [],
     attempts: attemptsOf(record, instance),

@@ -589,6 +589,32 @@ describe("a daemon that ends", () => {
     })
   )
 
+  it.effect("tells why it cannot take up a microVM and what ends that, until it can", () =>
+    Effect.gen(function* () {
+      const host = yield* makeHost()
+      yield* host.start()
+      yield* host.put(running("app-1"))
+      yield* host.untilState("app-1", "running")
+      const pid = host.machine.machineOf("app-1")?.record.process?.pid
+      yield* host.stop()
+      host.machine.always("adopt", "app-1", { fail: "QEMU did not answer" })
+      yield* host.start()
+      yield* host.until("it is told", () => host.instanceOf("app-1")?.state === "pending")
+      assert.match(
+        host.instanceOf("app-1")?.message ?? "",
+        new RegExp(
+          `^its microVM cannot be taken up, which is tried every 5 s: .*QEMU did not answer; once its process has ended \\(kill ${pid}\\) the app is booted anew$`,
+          "u"
+        )
+      )
+      host.machine.always("adopt", "app-1", undefined)
+      yield* host.untilState("app-1", "running")
+      assert.isUndefined(host.instanceOf("app-1")?.message)
+      assert.strictEqual(host.machine.callsOf("boot", "app-1").length, 1)
+      yield* host.stop()
+    })
+  )
+
   it.effect("finds an app whose microVM ended meanwhile, and starts it", () =>
     Effect.gen(function* () {
       const host = yield* makeHost()
