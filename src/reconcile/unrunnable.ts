@@ -2,6 +2,7 @@
  * What no host runs, makes or cuts although a document may well ask for it: the document is accepted, and the instance,
  * volume or checkpoint fails by itself, at once. `nibrunnerd check` warns of the same in the same words.
  */
+import { MAX_RAW_PORTS } from "../config/ports.ts"
 import type { Path, Problem } from "../document/problems.ts"
 import { referencesIn } from "../document/references.ts"
 import type { DesiredInstance, DesiredVolume, HostDesiredState } from "../document/schema.ts"
@@ -52,6 +53,12 @@ function* ports({ config }: DesiredInstance): Faults {
     names.add(name)
     numbers.add(guestPort)
   }
+  const count = config.ports?.length ?? 0
+  if (count > MAX_RAW_PORTS)
+    yield {
+      path: ["config", "ports"],
+      message: `config.ports names ${count} ports, but an app has at most ${MAX_RAW_PORTS} beside config.httpPort`
+    }
 }
 
 function* healthCheck({ config: { healthCheck: check } }: DesiredInstance): Faults {

@@ -83,6 +83,11 @@ const faults: ReadonlyArray<readonly [what: string, document: unknown, path: str
     "/instances/0/config/ports/1/guestPort"
   ],
   [
+    "more ports than a slot has",
+    documentWith({ config: { ports: Array.from({ length: 8 }, (_, n) => port(`p${n}`, n + 1)) } }),
+    "/instances/0/config/ports"
+  ],
+  [
     "a health path without a slash",
     documentWith({ config: { healthCheck: { ...check, path: "health" } } }),
     "/instances/0/config/healthCheck/path"
