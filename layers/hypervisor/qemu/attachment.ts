@@ -3,6 +3,7 @@ import { Deferred, Effect, type Scope } from "effect"
 import type { Machine, MachineExit, MachineRecord } from "../../../src/services/Hypervisor.ts"
 import { type Console, panicReason, readConsole } from "./console.ts"
 import { explainDeath } from "./explain.ts"
+import { untilTimerIsGood } from "./guest-timer.ts"
 import { resumeAfterIoErrors } from "./io-error.ts"
 import { awaitEnd, type ProcessIdentity, residentBytes } from "./process.ts"
 import { connectQmp, type Qmp, type QmpError } from "./qmp.ts"
@@ -92,6 +93,7 @@ export const attach = (
       Effect.ignore,
       Effect.forkScoped
     )
+    yield* untilTimerIsGood(record.appId, qmp, console).pipe(Effect.ignore, Effect.forkScoped)
     const machine: Machine = {
       record,
       exit,

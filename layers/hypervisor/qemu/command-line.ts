@@ -36,7 +36,8 @@ const SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecont
 export const kernelCommandLine = (accelerator: Accelerator): string =>
   [
     "console=ttyS0",
-    "quiet",
+    // What the kernel says of its timer is among its warnings.
+    ...(accelerator.kind === "tcg" ? ["loglevel=5", "apic=verbose"] : ["quiet"]),
     // A panic ends the VMM at once (with -no-reboot), and the console has said why.
     "panic=-1",
     // A fault that no handler takes resets the processor wherever the kernel runs. Other ways end in the firmware, which

@@ -51,6 +51,8 @@ export const panicReason = (console: string): string | undefined => {
 export interface Console extends Tail {
   /** Done when QEMU has hung up and all it had said is in the tail. */
   readonly closed: Deferred.Deferred<void>
+  /** Waits until something is found in the tail: looks now, and whenever something is added. */
+  readonly until: <A>(look: (text: string) => A | undefined) => Effect.Effect<A>
 }
 
 /**
@@ -62,10 +64,14 @@ export const readConsole = (path: string): Effect.Effect<Console, never, Scope.S
     const tail = makeTail(CONSOLE_BYTES)
     const closed = yield* Deferred.make<void>()
     const settled = yield* Deferred.make<void>()
+    const lookers = new Set<() => void>()
     yield* Effect.acquireRelease(
       Effect.sync(() => {
         const socket = createConnection({ path })
-        socket.on("data", tail.add)
+        socket.on("data", (piece: Uint8Array) => {
+          tail.add(piece)
+          for (const look of lookers) look()
+        })
         socket.on("error", () => socket.destroy())
         socket.on("connect", () => Deferred.doneUnsafe(settled, Effect.void))
         socket.on("close", () => {
@@ -77,5 +83,17 @@ export const readConsole = (path: string): Effect.Effect<Console, never, Scope.S
       (socket) => Effect.sync(() => socket.destroy())
     )
     yield* Deferred.await(settled)
-    return { ...tail, closed }
+    const until: Console["until"] = (look) =>
+      Effect.callback((resume) => {
+        const again = () => {
+          const found = look(tail.text())
+          if (found === undefined) return
+          lookers.delete(again)
+          resume(Effect.succeed(found))
+        }
+        lookers.add(again)
+        again()
+        return Effect.sync(() => lookers.delete(again))
+      })
+    return { ...tail, closed, until }
   })
