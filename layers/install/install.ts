@@ -8,6 +8,7 @@ import { type Capacity, fittingApps, measured, verdictOnApps } from "../../src/i
 import type { HostFile } from "../../src/install/generated.ts"
 import { newHostEnv } from "../../src/install/host-env.ts"
 import { hostDirectories, hostFiles, removableFiles, versionsFile } from "../../src/install/layout.ts"
+import { leftToOthers, missingProgram } from "../../src/install/prerequisites.ts"
 import { starterConfig } from "../../src/install/starter.ts"
 import { canBeStarted } from "../../src/install/systemd-text.ts"
 import { ZEROFS_ACCOUNT_FILE, ZEROFS_USER } from "../../src/install/zerofs.ts"
@@ -21,7 +22,7 @@ import { planIds, setAside } from "./ids.ts"
 import { copyImage, verifiedImage } from "./image.ts"
 import { applyToKernel } from "./kernel.ts"
 import { type Place, placed } from "./place.ts"
-import { hasKvm, missingPrerequisites } from "./prerequisites.ts"
+import { hasKvm, missingPrograms } from "./prerequisites.ts"
 import { type Changes, makeChanges, note } from "./say.ts"
 
 export interface Program {
@@ -54,21 +55,22 @@ const launcherOnHost = ({ root }: Place, launcher: string): string =>
 
 const oneLine = (text: string): string => text.replaceAll(/\s+/gu, " ")
 
-/** What the guest image lacks, if anything. */
-const imageProblem = (place: Place, request: InstallRequest, config: HostConfig) => {
-  const { from } = request
-  const directory = config.paths.guest_image_dir
-  return verifiedImage(from ?? placed(place, directory)).pipe(
-    Effect.map(() => undefined),
-    Effect.catch((error) =>
-      Effect.succeed(
-        from === undefined
-          ? `${oneLine(error.message)}; nibrunnerd install --from DIR copies a built image to ${directory} (paths.guest_image_dir)`
-          : oneLine(error.message)
-      )
-    )
+/** Why the guest image is none that boots; undefined when it is one. */
+const imageProblem = (place: Place, { from }: InstallRequest, { paths }: HostConfig) =>
+  verifiedImage(from ?? placed(place, paths.guest_image_dir)).pipe(
+    Effect.as(undefined),
+    Effect.catch((error) => Effect.succeed(oneLine(error.message)))
   )
+
+/** What is to be done about it on this machine, or below the directory that stands for another. */
+const imageRemedy = ({ from, root }: InstallRequest, { paths }: HostConfig, problem: string): string => {
+  if (from !== undefined) return problem
+  return root === undefined
+    ? `${problem}; nibrunnerd install --from DIR copies a built image to ${paths.guest_image_dir} (paths.guest_image_dir)`
+    : `nibrunnerd install --root ${root} --from DIR, with the directory of a built guest image: nothing boots as it is, because ${problem}`
 }
+
+const UNSUPPORTED = "hypervisor.backend is firecracker, which this version does not support: use qemu"
 
 const makeAccount = Effect.fnUntraced(function* (place: Place, changes: Changes) {
   const passwd = (yield* textOf(place, "/etc/passwd")) ?? ""
@@ -90,13 +92,16 @@ const readableByOthers = (place: Place, file: string) => {
   )
 }
 
+/** @param lacking what the host does not run without; @param missing the variables that have no value */
 const nextSteps = Effect.fnUntraced(function* (
   request: InstallRequest,
   starter: boolean,
+  lacking: ReadonlyArray<string>,
   missing: ReadonlyArray<string>
 ) {
   const steps = [
     ...(starter ? [`look through ${request.configFile}`] : []),
+    ...lacking,
     ...(missing.length === 0 ? [] : [`set ${missing.join(", ")} in ${hostEnvFile(request.configFile)}`]),
     request.root === undefined ? "nibrunnerd start" : "on the host itself: nibrunnerd start"
   ]
@@ -124,9 +129,12 @@ export const installHost = Effect.fnUntraced(function* (
     hostEnv: hostEnv ?? ""
   })
 
-  const missing = missingPrerequisites(place, config)
+  const programs = missingPrograms(place, config)
   const image = yield* imageProblem(place, request, config)
-  const lacking = [...missing, ...(image === undefined ? [] : [image])]
+  const lacking = [
+    ...(config.hypervisor?.backend === "firecracker" ? [UNSUPPORTED] : []),
+    ...(image === undefined ? [] : [imageRemedy(request, config, image)])
+  ]
   const plans = yield* Effect.forEach(files, (file) => planFile(place, file, force))
   const foreign = plans.filter(({ kind }) => kind === "foreign").map(({ file }) => file.path)
   const ids = yield* planIds(place, config.max_apps)
@@ -134,7 +142,11 @@ export const installHost = Effect.fnUntraced(function* (
     ...(place.root === "" && process.getuid?.() !== 0
       ? ["only root lays this machine out: call it as root, or with --root DIR"]
       : []),
-    ...(place.live ? lacking : from !== undefined && image !== undefined ? [image] : []),
+    ...(place.live
+      ? [...programs.map(missingProgram), ...lacking]
+      : from !== undefined && image !== undefined
+        ? [image]
+        : []),
     ...[launcher, ...(config.volumes.zerofs === undefined ? [] : [config.volumes.zerofs.binary])]
       .filter((path) => !canBeStarted(path))
       .map((path) => `systemd starts no program with a quote or a backslash in its path: move ${path}`),
@@ -181,13 +193,11 @@ export const installHost = Effect.fnUntraced(function* (
   if (place.live) yield* applyToKernel(place, config, changes)
 
   if (changes.count() === 0) yield* note("Nothing had to be changed.")
-  yield* note(`${verdictOnApps(config.max_apps, capacity)}.`)
+  // Another machine's max_apps is nothing to this one, unless it was measured here.
+  if (place.live || starter !== undefined) yield* note(`${verdictOnApps(config.max_apps, capacity)}.`)
   if (place.live && !hasKvm(place))
     yield* note("There is no /dev/kvm: microVMs are emulated, which is several times slower.")
-  if (!place.live && lacking.length > 0)
-    yield* note(
-      ["The host will need, and does not have here:", ...lacking.map((line) => `  - ${line}`)].join("\n")
-    )
+  if (!place.live && programs.length > 0) yield* note(leftToOthers(programs))
   if (yield* readableByOthers(place, envFile))
     yield* note(`${envFile} holds secrets, and others than its owner may read it: chmod 600 ${envFile}`)
   const set = namesSetIn((yield* textOf(place, envFile)) ?? "")
@@ -195,6 +205,7 @@ export const installHost = Effect.fnUntraced(function* (
     yield* nextSteps(
       request,
       starter !== undefined,
+      lacking,
       neededVariables(config)
         .map(({ name }) => name)
         .filter((name) => !set.has(name))

@@ -6,14 +6,17 @@ export interface NeededProgram {
   readonly program: string
   readonly why: string
   readonly remedy: string
+  /** Debian's package of it, where it has one. */
+  readonly debian?: string
 }
 
-const debian = (name: string) => `install the Debian package ${name}`
+const fromDebian = (name: string) => `install the Debian package ${name}`
 
 const named = (program: string, why: string, name: string): NeededProgram => ({
   program,
   why,
-  remedy: debian(name)
+  remedy: fromDebian(name),
+  debian: name
 })
 
 /** Every program that the daemon calls, and those that start it. */
@@ -22,7 +25,8 @@ export const neededPrograms = ({ hypervisor, volumes }: HostConfig): ReadonlyArr
     ? {
         program: hypervisor.binary,
         why: "it runs the microVMs (hypervisor.binary)",
-        remedy: `${debian("qemu-system-x86")}, or name another in hypervisor.binary`
+        remedy: `${fromDebian("qemu-system-x86")}, or name another in hypervisor.binary`,
+        ...(/^\/(?!usr\/)/u.test(hypervisor.binary) ? {} : { debian: "qemu-system-x86" })
       }
     : named("qemu-system-x86_64", "it runs the microVMs", "qemu-system-x86"),
   named("mke2fs", "it formats volumes", "e2fsprogs"),
@@ -50,3 +54,14 @@ export const neededPrograms = ({ hypervisor, volumes }: HostConfig): ReadonlyArr
   named("systemctl", "it starts the daemon", "systemd"),
   named("systemd-notify", "it tells systemd that the daemon serves", "systemd")
 ]
+
+/** Why a host without the program is refused. */
+export const missingProgram = ({ program, remedy, why }: NeededProgram): string =>
+  `${program} is missing: ${why}; ${remedy}`
+
+/** What somebody else has to put into a tree that is laid out for another machine. */
+export const leftToOthers = (programs: ReadonlyArray<NeededProgram>): string => {
+  const packages = [...new Set(programs.flatMap(({ debian }) => debian ?? []))]
+  const names = programs.map(({ program }) => program).join(", ")
+  return `Left to other packages: ${names}${packages.length === 0 ? "" : ` (Debian's ${packages.join(", ")})`}.`
+}
