@@ -88,6 +88,8 @@ const discardSnapshot = Effect.fnUntraced(function* (app: App) {
   if (record?.asleep === undefined) return
   yield* app.amend(({ asleep: _, ...rest }) => rest)
   yield* app.host.hypervisor.discard(snapshotPlace(app, "").directory)
+  // What it held of the network while it slept; who is booted next takes it anew.
+  yield* Effect.catch(app.host.network.detach(record.slot), (error) => Effect.logError(error.message))
   yield* Effect.logInfo(`what ${appId} held in memory is discarded: it does not wake as it was`)
 })
 

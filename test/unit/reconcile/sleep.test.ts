@@ -465,6 +465,7 @@ describe("an app that is on-request", () => {
       yield* host.put(documentOf(onRequest({ desiredState: "stopped", activation: null })))
       yield* host.untilState("app-1", "stopped")
       assert.isFalse(host.machine.snapshots.has(snapshotDir))
+      assert.strictEqual(host.machine.links.size, 0)
       yield* host.put(documentOf(onRequest()))
       yield* host.untilState("app-1", "idle")
       yield* TestClock.adjust(minute)
