@@ -1,6 +1,6 @@
 /** What a host does with a guest whose program runs: datagrams, frozen volumes, sleep, and the time after it. */
 import { execFileSync } from "node:child_process"
-import { chmodSync, copyFileSync, mkdirSync } from "node:fs"
+import { chmodSync, copyFileSync, mkdirSync, truncateSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Queue, type Scope } from "effect"
@@ -32,10 +32,17 @@ const tenantLayer = (directory: string) =>
     return layer
   })
 
+interface Drives {
+  readonly layers?: ReadonlyArray<string>
+  /** Without it one in the test's directory. */
+  readonly volume?: MachineSpec["volume"]
+}
+
 /** A microVM that was told to run this. */
-const boot = (directory: string, changes: Partial<BootSpec>, layers: ReadonlyArray<string> = []) =>
+const boot = (directory: string, changes: Partial<BootSpec>, { layers = [], volume }: Drives = {}) =>
   Effect.gen(function* () {
-    const spec = { ...(yield* machineSpec(directory, "web", SLOT)), layers }
+    const plain = yield* machineSpec(directory, "web", SLOT)
+    const spec = { ...plain, layers, volume: volume ?? plain.volume }
     execFileSync("mke2fs", ["-q", "-F", "-t", "ext4", spec.volume.kind === "file" ? spec.volume.path : ""])
     const machine = yield* Hypervisor.use((service) => service.boot(spec))
     yield* Effect.scoped(
@@ -53,8 +60,8 @@ const boot = (directory: string, changes: Partial<BootSpec>, layers: ReadonlyArr
     return { machine, spec }
   })
 
-const perl = (directory: string, script: string) =>
-  boot(directory, { program: "/usr/bin/perl", args: ["-e", `$| = 1; ${script}`] })
+const perl = (directory: string, script: string, drives: Drives = {}) =>
+  boot(directory, { program: "/usr/bin/perl", args: ["-e", `$| = 1; ${script}`] }, drives)
 
 const tenant = (directory: string) =>
   Effect.gen(function* () {
@@ -62,7 +69,7 @@ const tenant = (directory: string) =>
     return yield* boot(
       directory,
       { program: "/app/server", args: ["--raw-udp", `${UDP_PORT}`, "--listen-after", "100"] },
-      [layer]
+      { layers: [layer] }
     )
   })
 
@@ -263,5 +270,37 @@ describe("a guest in service", () => {
           })
         )
       }
+    }))
+})
+
+describe.skipIf(process.getuid?.() !== 0)("a guest whose volume lies on a small disk (as root)", () => {
+  test("waits while the disk is full, which is known of it, sees no error, and goes on when there is room", (directory) =>
+    Effect.gen(function* () {
+      const small = join(directory, "small")
+      mkdirSync(small)
+      const mount = (...args: ReadonlyArray<string>) =>
+        execFileSync("mount", [...args, small], { stdio: ["ignore", "pipe", "pipe"] })
+      yield* Effect.acquireRelease(
+        Effect.sync(() => mount("-t", "tmpfs", "-o", "size=8m", "small")),
+        () => Effect.sync(() => execFileSync("umount", ["-l", small]))
+      )
+      const path = join(small, "web.ext4")
+      writeFileSync(path, "")
+      truncateSync(path, 32 * 2 ** 20)
+      const { machine } = yield* perl(
+        directory,
+        `use IO::Handle; print "ready\\n"; open(F, ">", "/srv/large") or die; syswrite(F, "x" x 12000000) or print "not written: $!\\n";
+         F->sync or print "not synced: $!\\n"; print "written\\n"; sleep`,
+        { volume: { kind: "file", path } }
+      )
+      const session = yield* connect(machine)
+      const lines = linesOf(session)
+      yield* lines.until("ready")
+      const until = (waits: boolean) =>
+        Effect.repeat(Effect.delay(machine.waitsForVolume, 100), { until: (now) => now === waits })
+      yield* until(true)
+      mount("-o", "remount,size=64m")
+      assert.strictEqual(yield* lines.next, "written")
+      yield* until(false)
     }))
 })
