@@ -60,9 +60,9 @@ const noteAbsence = Effect.fnUntraced(function* (
 })
 
 /** The sentence for a microVM that runs, as far as anybody knows, and of which this daemon has no hold. */
-export const notTakenUp = ({ process }: MachineRecord, { message }: { readonly message: string }): string => {
-  const ended =
-    process === undefined ? "" : `; once its process has ended (kill ${process.pid}) the app is booted anew`
+export const notTakenUp = (machine: MachineRecord, { message }: { readonly message: string }): string => {
+  const pid = machine.process?.pid
+  const ended = pid === undefined ? "" : `; once its process has ended (kill ${pid}) the app is booted anew`
   return `its microVM cannot be taken up, which is tried every 5 s: ${message}${ended}`
 }
 
