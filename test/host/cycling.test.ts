@@ -21,6 +21,7 @@ import {
   put,
   request,
   runDaemon,
+  snapshotsIn,
   tenantLayer,
   vmmsOf,
   volume
@@ -217,7 +218,7 @@ const cycles = (network: "user" | "tap") =>
       []
     )
     assert.deepStrictEqual(entries(host.runtime, "vm"), [])
-    assert.deepStrictEqual(entries(host.snapshots), [])
+    assert.deepStrictEqual(snapshotsIn(host), [])
     assert.deepStrictEqual(entries(host.folder, "state/volumes"), [])
     if (network === "tap") {
       assert.deepStrictEqual(taps(), [])

@@ -1,6 +1,6 @@
 /** A real host for a test: the daemon as a child process, driven by its document and read by its report. */
 import { createHash } from "node:crypto"
-import { mkdtempSync, readFileSync, readlinkSync, rmSync, writeFileSync } from "node:fs"
+import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from "node:fs"
 import * as http from "node:http"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -24,6 +24,10 @@ export const vmmsOf = (host: LocalHost): ReadonlyArray<number> =>
       return false
     }
   })
+
+/** What lies in a host's `snapshot_dir`, but for the lock of its daemon. */
+export const snapshotsIn = (host: LocalHost): ReadonlyArray<string> =>
+  readdirSync(host.snapshots).filter((name) => name !== ".daemon")
 
 const kill = (pid: number) => {
   try {

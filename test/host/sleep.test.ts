@@ -18,6 +18,7 @@ import {
   makeHost,
   put,
   runDaemon,
+  snapshotsIn,
   tenantLayer,
   vmmsOf,
   volume
@@ -99,7 +100,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app that sleeps", (
           assert.strictEqual(yield* bodyOf(host, "/remember"), `200 ${round}`)
           const guest = Number((yield* bodyOf(host, "/time")).slice(4))
           assert.isBelow(Math.abs(guest - (yield* Clock.currentTimeMillis)), 1_000)
-          assert.deepStrictEqual(readdirSync(host.snapshots), [])
+          assert.deepStrictEqual(snapshotsIn(host), [])
         }
         assert.strictEqual(yield* bodyOf(host, "/read?path=note"), "200 kept")
         assert.strictEqual((yield* awaitState(host, "app-1", "running")).restartCount, 0)
@@ -132,7 +133,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app that sleeps", (
         flip(join(host.snapshots, "app-1", file))
         assert.strictEqual(yield* bodyOf(host, "/remember"), "200 1")
         assert.strictEqual(yield* bodyOf(host, "/read?path=note"), "200 kept")
-        assert.deepStrictEqual(readdirSync(host.snapshots), [])
+        assert.deepStrictEqual(snapshotsIn(host), [])
       })
     )
   }
