@@ -104,6 +104,8 @@ export class CallerConnection extends Wire implements Caller, Member {
         this.#exchange?.callerEnded()
         break
       default:
+        // As a rule it has left: of many who came and went in a long wake only those who stayed are to be served.
+        if (this.#isAsked && this.#exchange?.isHeld === true) this.#ask()
     }
     this.#watch()
   }
@@ -131,11 +133,7 @@ export class CallerConnection extends Wire implements Caller, Member {
       // the caller still reads its answer, and for that there is no limit
       this.deadline = this.sweep.after(this.#context.timeouts.linger)
     } else if (this.#isUnanswered && !this.#http10) {
-      if (this.#isUnheard) {
-        // the one interim answer that every client knows to skip
-        this.put("HTTP/1.1 100 Continue\r\n\r\n")
-        this.flush()
-      }
+      if (this.#isUnheard) this.#question()
       this.#watch()
     } else this.destroy()
   }
@@ -385,16 +383,35 @@ export class CallerConnection extends Wire implements Caller, Member {
     exchange?.callerGone(false)
   }
 
+  /** Who has left hangs up at what is written, which the next write shows. */
+  #ask(): void {
+    this.#question()
+    setTimeout(() => {
+      if (!this.closed && this.#isAsked) this.#question()
+    }, this.#context.timeouts.hangUp).unref()
+  }
+
+  /** The one interim answer that every client knows to skip. */
+  #question(): void {
+    this.put("HTTP/1.1 100 Continue\r\n\r\n")
+    this.flush()
+  }
+
   /**
    * A caller that has closed its sending side, or is not read, may be gone altogether, which only a write would tell.
    */
   #watch(): void {
     const { halfClosed, halfClosedHeld, probe } = this.#context.timeouts
-    if (this.#isUnheard && this.#isUnanswered && !this.#http10) this.deadline = this.sweep.after(probe)
+    if (this.#isAsked) this.deadline = this.sweep.after(probe)
     else if (this.peerEnded) {
       const held = this.#exchange?.isHeld === true
       this.deadline = this.sweep.after(held ? halfClosedHeld : halfClosed)
     }
+  }
+
+  /** It is asked whether it is still there. */
+  get #isAsked(): boolean {
+    return this.#isUnheard && this.#isUnanswered && !this.#http10
   }
 
   /** Nothing that the caller does would be seen. */

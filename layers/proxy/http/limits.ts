@@ -74,6 +74,8 @@ export interface Timeouts {
    * nothing else would tell that it has left.
    */
   readonly probe: number
+  /** From the first such question to a caller that waits for a wake to the second. */
+  readonly hangUp: number
   /** The time between two sweeps, which is when all of these are looked at. */
   readonly sweep: number
 }
@@ -91,5 +93,6 @@ export const defaultTimeouts: Timeouts = {
   halfClosed: 30_000,
   halfClosedHeld: 120_000,
   probe: 2_000,
+  hangUp: 100,
   sweep: 500
 }

@@ -301,6 +301,29 @@ describe("a request that finds its app asleep", () => {
     })
   )
 
+  it.live("is forgotten as soon as its caller has left, and costs the app nothing", () =>
+    Effect.gen(function* () {
+      const { app, port, proxy, wake } = yield* asleep({ probe: 600_000 })
+      const stays = yield* dial(port)
+      stays.write(get)
+      for (let leaves = 0; leaves < 5; leaves++) {
+        const caller = yield* dial(port)
+        caller.write(get)
+        yield* untilHeld(proxy, 2 + leaves)
+        caller.socket.end()
+      }
+      const left = yield* dial(port)
+      left.write(get)
+      yield* untilHeld(proxy, 7)
+      left.socket.destroy()
+      yield* untilHeld(proxy, 6)
+      yield* wake
+      for (let at = 0; at < 6; at++) yield* answer(yield* app.connection(at))
+      assert.match(yield* stays.through("ok"), /^HTTP\/1\.1 200 OK/u)
+      assert.strictEqual(app.connections.length, 6)
+    })
+  )
+
   it.live("waits as long as its caller does", () =>
     Effect.gen(function* () {
       const { app, port, proxy, wake } = yield* asleep({
