@@ -64,23 +64,32 @@ const bundled = (folder: string) =>
     catch: (error) => new Problem({ message: `the daemon of the bench cannot be bundled: ${error}` })
   })
 
-/** What the launcher gives Node for the daemon. */
-const daemonFlags = attempt("the launcher cannot be read", () => {
+/** What the launcher gives the daemon. */
+const launched = attempt("the launcher cannot be read", () => {
   const launcher = readFileSync(join(import.meta.dirname, "../bin/nibrunnerd"), "utf8")
-  const flags = /^daemon_flags=(\S+)$/mu.exec(launcher)?.[1]
-  if (flags === undefined) throw new Error("it has no daemon_flags")
-  return [flags]
+  const word = (name: string) => {
+    const value = new RegExp(`^${name}=(\\S+)$`, "mu").exec(launcher)?.[1]
+    if (value === undefined) throw new Error(`it has no ${name}`)
+    return value
+  }
+  const [variable = "", value] = word("daemon_environment").split("=")
+  return { flags: [word("daemon_flags")], environment: { [variable]: value } }
 })
 
 interface Daemon {
   readonly file: string
   readonly flags: ReadonlyArray<string>
+  readonly environment: Readonly<Record<string, string | undefined>>
 }
 
-const started = ({ file, flags }: Daemon, folder: string) =>
+const started = ({ file, flags, environment }: Daemon, folder: string) =>
   Effect.acquireRelease(
     Effect.sync(() =>
-      fork(file, [folder], { execArgv: [...flags], stdio: ["ignore", "ignore", "inherit", "ipc"] })
+      fork(file, [folder], {
+        execArgv: [...flags],
+        env: { ...process.env, ...environment },
+        stdio: ["ignore", "ignore", "inherit", "ipc"]
+      })
     ),
     (process) => Effect.sync(() => process.kill("SIGKILL"))
   )
@@ -153,7 +162,7 @@ export const bench: Bench = {
         attempt("no folder for the hosts", () => mkdtempSync(join(tmpdir(), "nibrunner-converge-"))),
         (path) => Effect.sync(() => rmSync(path, { recursive: true }))
       )
-      const daemon: Daemon = { file: yield* bundled(folder), flags: yield* daemonFlags }
+      const daemon: Daemon = { file: yield* bundled(folder), ...(yield* launched) }
       const small = yield* measure(daemon, SMALL, join(folder, "small"), say)
       const scale = yield* measure(daemon, MAX_SLOTS, join(folder, "scale"), say)
       return {

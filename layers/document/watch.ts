@@ -37,9 +37,24 @@ export const layerWatchedDocument = (options: WatchedDocumentOptions) =>
     readings: readings(options.path)
   })
 
+/** Gives room for so many bytes: the same as before, whose contents are over then, where that is about as large. */
+type Room = (bytes: number) => Buffer
+
+const newRoom: Room = (bytes) => Buffer.allocUnsafeSlow(bytes)
+
+/** What was read last is kept: the engine would let many large buffers lie before it gives one back. */
+const sameRoom = (): Room => {
+  let kept = newRoom(0)
+  return (bytes) => {
+    if (kept.length < bytes || kept.length > 2 * bytes) kept = newRoom(bytes)
+    return kept.subarray(0, bytes)
+  }
+}
+
 const readings = (file: string): Stream.Stream<DocumentReading, DocumentSourceError> =>
   Stream.unwrap(
     Effect.gen(function* () {
+      const room = sameRoom()
       const directory = path.dirname(file)
       // One place: a document that changes while it is being read is read again, however often it changed.
       const looks = yield* Queue.sliding<void>(1)
@@ -59,7 +74,7 @@ const readings = (file: string): Stream.Stream<DocumentReading, DocumentSourceEr
       )
       const look = Effect.sleep(SETTLE).pipe(
         Effect.andThen(Queue.clear(looks)),
-        Effect.andThen(readDocument(file))
+        Effect.andThen(readDocument(file, room))
       )
       return Stream.fromQueue(looks).pipe(Stream.mapEffect(() => look))
     })
@@ -151,7 +166,7 @@ const readingOf = (bytes: Uint8Array): DocumentReading => ({
 })
 
 /** What lies under the document's name now. Never more than `MAX_DOCUMENT_BYTES` are read. */
-export const readDocument = (file: string): Effect.Effect<DocumentReading> =>
+export const readDocument = (file: string, room: Room = newRoom): Effect.Effect<DocumentReading> =>
   Effect.gen(function* (): Effect.fn.Return<DocumentReading, FileProblem, Scope.Scope> {
     const unreadable = (reason: string): DocumentReading => ({ kind: "unreadable", reason })
     // Without O_NONBLOCK a FIFO would hold the daemon until somebody writes into it.
@@ -159,7 +174,7 @@ export const readDocument = (file: string): Effect.Effect<DocumentReading> =>
     const stat = yield* onFile(file, () => handle.stat())
     if (!stat.isFile()) return unreadable(`${file} is not a regular file`)
     // One byte more, to see that a file which grows meanwhile is too large.
-    const buffer = Buffer.allocUnsafe(Math.min(stat.size, MAX_DOCUMENT_BYTES) + 1)
+    const buffer = room(Math.min(stat.size, MAX_DOCUMENT_BYTES) + 1)
     let length = 0
     while (length < buffer.length) {
       const { bytesRead } = yield* onFile(file, () => handle.read(buffer, length, buffer.length - length))

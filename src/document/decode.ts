@@ -252,11 +252,19 @@ const decodeText = (reading: JsonText, previous: HostDesiredState | undefined): 
 export const decodeDocument = (
   bytes: Uint8Array,
   previous?: HostDesiredState
-): Result.Result<HostDesiredState, DocumentRefused> => {
+): Result.Result<HostDesiredState, DocumentRefused> =>
+  Result.map(decodeWithText(bytes, previous), ({ document }) => document)
+
+/** The same for whoever also keeps the text: it is made on the way. */
+export const decodeWithText = (
+  bytes: Uint8Array,
+  previous?: HostDesiredState
+): Result.Result<{ readonly document: HostDesiredState; readonly text: string }, DocumentRefused> => {
   const reading = readDocumentText(bytes, MAX_ISSUES)
-  return Result.isFailure(reading)
-    ? Result.fail(refusedText(reading.failure.text, reading.failure.problems))
-    : decodeText(reading.success, previous).decoded
+  if (Result.isFailure(reading))
+    return Result.fail(refusedText(reading.failure.text, reading.failure.problems))
+  const { text } = reading.success
+  return Result.map(decodeText(reading.success, previous).decoded, (document) => ({ document, text }))
 }
 
 export interface CheckedDocument {

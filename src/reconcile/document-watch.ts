@@ -5,7 +5,7 @@
  * and the report says why. A document is written to the host's notes before anything acts on it.
  */
 import { Clock, Effect, Option, Result, Stream } from "effect"
-import { decodeDocument } from "../document/decode.ts"
+import { decodeDocument, decodeWithText } from "../document/decode.ts"
 import type { HostDesiredState } from "../document/schema.ts"
 import { type HostMetrics, type ReconcileTrigger, timed } from "../metrics/host-metrics.ts"
 import { type DocumentReading, DocumentSource } from "../services/DocumentSource.ts"
@@ -71,12 +71,12 @@ export const watchDocument = Effect.fnUntraced(function* (
     if (refused !== undefined && reading.digest === refused.digest) return refused
     const { digest, bytes } = reading
     // What is the same as in the document in force is the very same object: the difference sees it at a glance.
-    const decoded = decodeDocument(bytes, accepted?.document)
+    const decoded = decodeWithText(bytes, accepted?.document)
     return Result.isSuccess(decoded)
       ? {
           kind: "accepted",
-          accepted: { document: decoded.success, digest },
-          text: new TextDecoder().decode(bytes)
+          accepted: { document: decoded.success.document, digest },
+          text: decoded.success.text
         }
       : { kind: "refused", reason: decoded.failure.message, digest }
   }

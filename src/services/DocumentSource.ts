@@ -25,7 +25,7 @@ export class DocumentSource extends Context.Service<
     readonly read: Effect.Effect<DocumentReading>
     /**
      * The file at once, then again each time it is replaced or written (its directory is watched, so a rename
-     * over it is seen), and every 30 s whatever the watch says.
+     * over it is seen), and every 30 s whatever the watch says. The bytes of one are good until the next is asked for.
      */
     readonly readings: Stream.Stream<DocumentReading, DocumentSourceError>
   }

@@ -70,11 +70,14 @@ describe("the launcher", () => {
   })
 
   it("gives the daemon little room for what is soon forgotten, and a command much", () => {
-    writeFileSync(join(project, "bin/nibrunnerd.ts"), "console.log(process.execArgv.join())\n")
-    assert.strictEqual(launch(launcher, ["daemon"]).stdout, "--max-semi-space-size=16")
+    writeFileSync(
+      join(project, "bin/nibrunnerd.ts"),
+      "console.log(process.execArgv.join(), process.env.MALLOC_MMAP_THRESHOLD_)\n"
+    )
+    assert.strictEqual(launch(launcher, ["daemon"]).stdout, "--max-semi-space-size=16 1048576")
     assert.strictEqual(
       launch(launcher, ["check", "daemon"]).stdout,
-      "--min-semi-space-size=32,--max-semi-space-size=32"
+      "--min-semi-space-size=32,--max-semi-space-size=32 undefined"
     )
   })
 
