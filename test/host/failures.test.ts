@@ -150,8 +150,11 @@ layer(NodeServices.layer, { excludeTestServices: true })("a failure on a real ho
       const host = yield* makeHost()
       const tenant = yield* tenantLayer(host)
       yield* runDaemon(host)
-      // Too little memory for the kernel to come up.
-      const changes: Changes = { memoryMib: 20, restartPolicy: { maxRestarts: 1 } }
+      // It begins as a squashfs image does, and is none: the guest cannot mount it.
+      const damaged = Buffer.alloc(2 ** 20)
+      damaged.write("hsqs")
+      const broken = { kind: "filesystem", digest: putObject(host, "broken", damaged), objectKey: "broken" }
+      const changes: Changes = { layers: [tenant, broken], restartPolicy: { maxRestarts: 1 } }
       yield* put(host, document([volume("app-1")], [instance("app-1", tenant, changes)]))
       const failed = yield* awaitInstance(host, "app-1", "spent", ({ message }) =>
         /used up/.test(message ?? "")
