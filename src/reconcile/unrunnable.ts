@@ -23,97 +23,105 @@ interface Fault {
   readonly message: string
 }
 
-type Faults = Generator<Fault, undefined>
+/** Takes what is found. Plain calls: a check looks at thousands of instances. */
+type Faults = Array<Fault>
 
-function* resources({ config: { resources } }: DesiredInstance): Faults {
+const resources = ({ config: { resources } }: DesiredInstance, faults: Faults): void => {
   const { memoryMib, vcpuCount } = resources
   const of = (key: keyof typeof resources) => ["config", "resources", key]
   if (vcpuCount === 0)
-    yield { path: of("vcpuCount"), message: "config.resources.vcpuCount is 0: a microVM needs at least 1" }
+    faults.push({
+      path: of("vcpuCount"),
+      message: "config.resources.vcpuCount is 0: a microVM needs at least 1"
+    })
   if (memoryMib < SMALLEST_MEMORY_MIB)
-    yield {
+    faults.push({
       path: of("memoryMib"),
       message: `config.resources.memoryMib is ${memoryMib}: a guest needs at least ${SMALLEST_MEMORY_MIB} MiB to boot`
-    }
+    })
 }
 
-function* ports({ config }: DesiredInstance): Faults {
+const ports = ({ config }: DesiredInstance, faults: Faults): void => {
+  if (config.ports === undefined) return
   const names = new Set<string>()
   const numbers = new Set<number>()
-  for (const [index, { guestPort, name }] of (config.ports ?? []).entries()) {
+  for (const [index, { guestPort, name }] of config.ports.entries()) {
     const fault = (key: string, message: string): Fault => ({
       path: ["config", "ports", index, key],
       message: `config.ports names ${message}`
     })
-    if (name === "http") yield fault("name", `a port "http", which is config.httpPort's own name`)
-    else if (names.has(name)) yield fault("name", `two ports "${name}"`)
+    if (name === "http") faults.push(fault("name", `a port "http", which is config.httpPort's own name`))
+    else if (names.has(name)) faults.push(fault("name", `two ports "${name}"`))
     if (guestPort === config.httpPort)
-      yield fault("guestPort", `port ${guestPort} (${name}), which is config.httpPort already`)
-    else if (numbers.has(guestPort)) yield fault("guestPort", `guest port ${guestPort} twice`)
+      faults.push(fault("guestPort", `port ${guestPort} (${name}), which is config.httpPort already`))
+    else if (numbers.has(guestPort)) faults.push(fault("guestPort", `guest port ${guestPort} twice`))
     names.add(name)
     numbers.add(guestPort)
   }
-  const count = config.ports?.length ?? 0
+  const count = config.ports.length
   if (count > MAX_RAW_PORTS)
-    yield {
+    faults.push({
       path: ["config", "ports"],
       message: `config.ports names ${count} ports, but an app has at most ${MAX_RAW_PORTS} beside config.httpPort`
-    }
+    })
 }
 
-function* healthCheck({ config: { healthCheck: check } }: DesiredInstance): Faults {
+const healthCheck = ({ config: { healthCheck: check } }: DesiredInstance, faults: Faults): void => {
   if (check.kind === "boot-completed") return
   const at = (key: string) => ["config", "healthCheck", key]
   if (check.kind === "http" && !/^\/[^\x00-\x20\x7f]*$/u.test(check.path))
-    yield {
+    faults.push({
       path: at("path"),
       message: `config.healthCheck.path must start with "/" and hold no space or control character: it is ${JSON.stringify(check.path.slice(0, 80))}`
-    }
+    })
   for (const key of ["intervalMs", "timeoutMs", "healthyThreshold", "unhealthyThreshold"] as const)
     if (check[key] === 0)
-      yield { path: at(key), message: `config.healthCheck.${key} is 0: it must be at least 1` }
+      faults.push({ path: at(key), message: `config.healthCheck.${key} is 0: it must be at least 1` })
 }
 
-function* command(instance: DesiredInstance): Faults {
+const command = (instance: DesiredInstance, faults: Faults): void => {
   const { args, environment } = instance.config.command
   const at = (...keys: Path) => ["config", "command", ...keys]
   const nul = "holds a NUL character, which no program can be given"
   for (const [index, arg] of args.entries())
-    if (arg.includes("\0")) yield { path: at("args", index), message: `config.command.args[${index}] ${nul}` }
+    if (arg.includes("\0"))
+      faults.push({ path: at("args", index), message: `config.command.args[${index}] ${nul}` })
   const isNamed = primaryHostname(instance) !== undefined
   for (const [name, value] of Object.entries(environment)) {
     const fault = (what: string): Fault => ({
       path: at("environment", name),
       message: `config.command.environment.${name} ${what}`
     })
-    if (value.includes("\0")) yield fault(nul)
+    if (value.includes("\0")) faults.push(fault(nul))
     if (!isNamed && referencesIn(value).includes("NIBRUN_HOSTNAME"))
-      yield fault("refers to NIBRUN_HOSTNAME, but the instance has no hostname")
+      faults.push(fault("refers to NIBRUN_HOSTNAME, but the instance has no hostname"))
   }
 }
 
-function* volume(instance: DesiredInstance, volumes: ReadonlyArray<DesiredVolume>): Faults {
+const volume = (instance: DesiredInstance, volumes: ReadonlyArray<DesiredVolume>, faults: Faults): void => {
   const named = volumes.find(({ volumeId }) => volumeId === instance.volumeId)
   if (named?.desiredState === "absent")
-    yield {
+    faults.push({
       path: ["volumeId"],
       message: `its volume ${instance.volumeId} is marked absent; the volume is kept as long as this instance names it`
-    }
+    })
 }
 
-function* faultsOf(instance: DesiredInstance, volumes: ReadonlyArray<DesiredVolume>): Faults {
-  yield* resources(instance)
-  yield* ports(instance)
-  yield* healthCheck(instance)
-  yield* command(instance)
-  yield* volume(instance, volumes)
+const faultsOf = (instance: DesiredInstance, volumes: ReadonlyArray<DesiredVolume>): ReadonlyArray<Fault> => {
+  const faults: Faults = []
+  resources(instance, faults)
+  ports(instance, faults)
+  healthCheck(instance, faults)
+  command(instance, faults)
+  volume(instance, volumes, faults)
+  return faults
 }
 
 /** Why no host runs the instance: the first reason, or undefined. `volumes` are the app's. */
 export const unrunnable = (
   instance: DesiredInstance,
   volumes: ReadonlyArray<DesiredVolume>
-): string | undefined => faultsOf(instance, volumes).next().value?.message
+): string | undefined => faultsOf(instance, volumes)[0]?.message
 
 /** Why no host makes the volume, in the words of the report. */
 const unmakeable = ({ desiredState, sizeBytes, volumeId }: DesiredVolume): string | undefined => {
