@@ -79,22 +79,30 @@ const healthCheck = ({ config: { healthCheck: check } }: DesiredInstance, faults
       faults.push({ path: at(key), message: `config.healthCheck.${key} is 0: it must be at least 1` })
 }
 
+const inVariable = (name: string, what: string): Fault => ({
+  path: ["config", "command", "environment", name],
+  message: `config.command.environment.${name} ${what}`
+})
+
 const command = (instance: DesiredInstance, faults: Faults): void => {
   const { args, environment } = instance.config.command
-  const at = (...keys: Path) => ["config", "command", ...keys]
   const nul = "holds a NUL character, which no program can be given"
-  for (const [index, arg] of args.entries())
+  args.forEach((arg, index) => {
     if (arg.includes("\0"))
-      faults.push({ path: at("args", index), message: `config.command.args[${index}] ${nul}` })
-  const isNamed = primaryHostname(instance) !== undefined
-  for (const [name, value] of Object.entries(environment)) {
-    const fault = (what: string): Fault => ({
-      path: at("environment", name),
-      message: `config.command.environment.${name} ${what}`
-    })
-    if (value.includes("\0")) faults.push(fault(nul))
-    if (!isNamed && referencesIn(value).includes("NIBRUN_HOSTNAME"))
-      faults.push(fault("refers to NIBRUN_HOSTNAME, but the instance has no hostname"))
+      faults.push({
+        path: ["config", "command", "args", index],
+        message: `config.command.args[${index}] ${nul}`
+      })
+  })
+  for (const name in environment) {
+    const value = environment[name] ?? ""
+    if (value.includes("\0")) faults.push(inVariable(name, nul))
+    if (
+      value.includes("NIBRUN_HOSTNAME") &&
+      referencesIn(value).includes("NIBRUN_HOSTNAME") &&
+      primaryHostname(instance) === undefined
+    )
+      faults.push(inVariable(name, "refers to NIBRUN_HOSTNAME, but the instance has no hostname"))
   }
 }
 
