@@ -28,36 +28,33 @@ type Faults = Array<Fault>
 
 const resources = ({ config: { resources } }: DesiredInstance, faults: Faults): void => {
   const { memoryMib, vcpuCount } = resources
-  const of = (key: keyof typeof resources) => ["config", "resources", key]
   if (vcpuCount === 0)
     faults.push({
-      path: of("vcpuCount"),
+      path: ["config", "resources", "vcpuCount"],
       message: "config.resources.vcpuCount is 0: a microVM needs at least 1"
     })
   if (memoryMib < SMALLEST_MEMORY_MIB)
     faults.push({
-      path: of("memoryMib"),
+      path: ["config", "resources", "memoryMib"],
       message: `config.resources.memoryMib is ${memoryMib}: a guest needs at least ${SMALLEST_MEMORY_MIB} MiB to boot`
     })
 }
 
 const ports = ({ config }: DesiredInstance, faults: Faults): void => {
-  if (config.ports === undefined) return
+  if (config.ports === undefined || config.ports.length === 0) return
   const names = new Set<string>()
   const numbers = new Set<number>()
-  for (const [index, { guestPort, name }] of config.ports.entries()) {
-    const fault = (key: string, message: string): Fault => ({
-      path: ["config", "ports", index, key],
-      message: `config.ports names ${message}`
-    })
-    if (name === "http") faults.push(fault("name", `a port "http", which is config.httpPort's own name`))
-    else if (names.has(name)) faults.push(fault("name", `two ports "${name}"`))
+  config.ports.forEach(({ guestPort, name }, index) => {
+    const found = (key: string, message: string) =>
+      faults.push({ path: ["config", "ports", index, key], message: `config.ports names ${message}` })
+    if (name === "http") found("name", `a port "http", which is config.httpPort's own name`)
+    else if (names.has(name)) found("name", `two ports "${name}"`)
     if (guestPort === config.httpPort)
-      faults.push(fault("guestPort", `port ${guestPort} (${name}), which is config.httpPort already`))
-    else if (numbers.has(guestPort)) faults.push(fault("guestPort", `guest port ${guestPort} twice`))
+      found("guestPort", `port ${guestPort} (${name}), which is config.httpPort already`)
+    else if (numbers.has(guestPort)) found("guestPort", `guest port ${guestPort} twice`)
     names.add(name)
     numbers.add(guestPort)
-  }
+  })
   const count = config.ports.length
   if (count > MAX_RAW_PORTS)
     faults.push({
@@ -66,17 +63,21 @@ const ports = ({ config }: DesiredInstance, faults: Faults): void => {
     })
 }
 
+const countsOfProbes = ["intervalMs", "timeoutMs", "healthyThreshold", "unhealthyThreshold"] as const
+
 const healthCheck = ({ config: { healthCheck: check } }: DesiredInstance, faults: Faults): void => {
   if (check.kind === "boot-completed") return
-  const at = (key: string) => ["config", "healthCheck", key]
   if (check.kind === "http" && !/^\/[^\x00-\x20\x7f]*$/u.test(check.path))
     faults.push({
-      path: at("path"),
+      path: ["config", "healthCheck", "path"],
       message: `config.healthCheck.path must start with "/" and hold no space or control character: it is ${JSON.stringify(check.path.slice(0, 80))}`
     })
-  for (const key of ["intervalMs", "timeoutMs", "healthyThreshold", "unhealthyThreshold"] as const)
+  for (const key of countsOfProbes)
     if (check[key] === 0)
-      faults.push({ path: at(key), message: `config.healthCheck.${key} is 0: it must be at least 1` })
+      faults.push({
+        path: ["config", "healthCheck", key],
+        message: `config.healthCheck.${key} is 0: it must be at least 1`
+      })
 }
 
 const inVariable = (name: string, what: string): Fault => ({
@@ -99,8 +100,8 @@ const command = (instance: DesiredInstance, faults: Faults): void => {
     if (value.includes("\0")) faults.push(inVariable(name, nul))
     if (
       value.includes("NIBRUN_HOSTNAME") &&
-      referencesIn(value).includes("NIBRUN_HOSTNAME") &&
-      primaryHostname(instance) === undefined
+      primaryHostname(instance) === undefined &&
+      referencesIn(value).includes("NIBRUN_HOSTNAME")
     )
       faults.push(inVariable(name, "refers to NIBRUN_HOSTNAME, but the instance has no hostname"))
   }
@@ -115,8 +116,11 @@ const volume = (instance: DesiredInstance, volumes: ReadonlyArray<DesiredVolume>
     })
 }
 
-const faultsOf = (instance: DesiredInstance, volumes: ReadonlyArray<DesiredVolume>): ReadonlyArray<Fault> => {
-  const faults: Faults = []
+const collect = (
+  instance: DesiredInstance,
+  volumes: ReadonlyArray<DesiredVolume>,
+  faults: Faults
+): Faults => {
   resources(instance, faults)
   ports(instance, faults)
   healthCheck(instance, faults)
@@ -129,7 +133,7 @@ const faultsOf = (instance: DesiredInstance, volumes: ReadonlyArray<DesiredVolum
 export const unrunnable = (
   instance: DesiredInstance,
   volumes: ReadonlyArray<DesiredVolume>
-): string | undefined => faultsOf(instance, volumes)[0]?.message
+): string | undefined => collect(instance, volumes, [])[0]?.message
 
 /** Why no host makes the volume, in the words of the report. */
 const unmakeable = ({ desiredState, sizeBytes, volumeId }: DesiredVolume): string | undefined => {
@@ -139,36 +143,40 @@ const unmakeable = ({ desiredState, sizeBytes, volumeId }: DesiredVolume): strin
   return new VolumeError({ volumeId, operation, reason }).message
 }
 
-function* problems(document: HostDesiredState): Generator<Problem, undefined> {
-  for (const [index, volume] of document.volumes.entries()) {
-    const message = unmakeable(volume)
-    if (message !== undefined) yield { path: ["volumes", index, "sizeBytes"], at: "value", message }
-  }
-  const volumes = Map.groupBy(document.volumes, ({ appId }) => appId)
-  for (const [index, instance] of document.instances.entries()) {
-    const { appId } = instance
-    for (const { message, path } of faultsOf(instance, volumes.get(appId) ?? []))
-      yield {
-        path: ["instances", index, ...path],
-        at: "value",
-        message: `app ${appId} is not run: ${message}`
-      }
-  }
-  for (const [index, { checkpointId, desiredState }] of document.checkpoints.entries())
-    if (desiredState === "present" && isOwnName(checkpointId))
-      yield {
-        path: ["checkpoints", index, "checkpointId"],
-        at: "value",
-        message: `checkpoint ${checkpointId} is not cut: ${OWN_NAME_REFUSED}`
-      }
-}
+const none: ReadonlyArray<DesiredVolume> = []
 
 /** The first `limit` things in a document that no host runs, makes or cuts. */
 export const unrunnableIn = (document: HostDesiredState, limit: number): ReadonlyArray<Problem> => {
   const found: Array<Problem> = []
-  for (const problem of problems(document)) {
-    if (found.length >= limit) break
-    found.push(problem)
-  }
-  return found
+  document.volumes.forEach((volume, index) => {
+    const message = unmakeable(volume)
+    if (message !== undefined) found.push({ path: ["volumes", index, "sizeBytes"], at: "value", message })
+  })
+  // Of the volumes an instance is told of those only that are to go.
+  const absent = Map.groupBy(
+    document.volumes.filter(({ desiredState }) => desiredState === "absent"),
+    ({ appId }) => appId
+  )
+  // Emptied for each instance: of thousands hardly one has a fault.
+  const faults: Faults = []
+  document.instances.forEach((instance, index) => {
+    const { appId } = instance
+    if (found.length >= limit) return
+    for (const { message, path } of collect(instance, absent.get(appId) ?? none, faults))
+      found.push({
+        path: ["instances", index, ...path],
+        at: "value",
+        message: `app ${appId} is not run: ${message}`
+      })
+    faults.length = 0
+  })
+  document.checkpoints.forEach(({ checkpointId, desiredState }, index) => {
+    if (desiredState === "present" && isOwnName(checkpointId))
+      found.push({
+        path: ["checkpoints", index, "checkpointId"],
+        at: "value",
+        message: `checkpoint ${checkpointId} is not cut: ${OWN_NAME_REFUSED}`
+      })
+  })
+  return found.slice(0, limit)
 }

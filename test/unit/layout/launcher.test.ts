@@ -77,7 +77,7 @@ describe("the launcher", () => {
     assert.strictEqual(launch(launcher, ["daemon"]).stdout, "--max-semi-space-size=16 1048576")
     assert.strictEqual(
       launch(launcher, ["check", "daemon"]).stdout,
-      "--min-semi-space-size=32,--max-semi-space-size=32 undefined"
+      "--min-semi-space-size=48,--max-semi-space-size=48 undefined"
     )
   })
 
