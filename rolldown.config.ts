@@ -153,6 +153,8 @@ const program = {
     chunkFileNames: "[name].mjs",
     // The sources explain, and whoever copies the file finds whose work it is.
     comments: { legal: true, annotation: false, jsdoc: false },
+    // Names stay for whoever reads the trace of a defect; what Node would only skip goes.
+    minify: { mangle: false, compress: false, codegen: { removeWhitespace: true } },
     codeSplitting: {
       includeDependenciesRecursively: false,
       groups: [{ debugName: "program", name: apartFromCommands() }]
