@@ -95,8 +95,8 @@ const dial = (path: string, child: ChildProcess): Promise<Socket> =>
   new Promise((resolve, reject) => {
     const attempt = () => {
       const { exitCode, signalCode } = child
-    if (exitCode !== null || signalCode !== null)
-      return reject(new Error(`QEMU ended with ${exitCode ?? signalCode}`))
+      if (exitCode !== null || signalCode !== null)
+        return reject(new Error(`QEMU ended with ${exitCode ?? signalCode}`))
       const socket = connect(path)
       socket.once("connect", () => resolve(socket))
       socket.once("error", () => setTimeout(attempt, 2))
