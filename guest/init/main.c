@@ -132,6 +132,12 @@ const char *machine_prepare(const struct boot_spec *spec) {
 	/* The program has the machine for itself: it may listen on any port. No namespace may give it more rights. */
 	set_kernel("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
 	set_kernel("/proc/sys/user/max_user_namespaces", "0");
+	/*
+	 * A connection that is over is forgotten at once. A guest that sleeps most of the time would remember it over many
+	 * lives, and the host's user network counts anew in each: a new connection from the same port would be turned away
+	 * as an old one, and tried again after 6 s.
+	 */
+	set_kernel("/proc/sys/net/ipv4/tcp_max_tw_buckets", "0");
 	if ((failure = net_configure(spec)) || (failure = root_mount(spec)))
 		return failure;
 	return root_furnish(spec);
