@@ -1,6 +1,7 @@
 /** Apps that sleep and wake, on real microVMs, through the proxy and the raw ports. */
 import { createSocket } from "node:dgram"
 import { closeSync, openSync, readdirSync, readFileSync, readSync, writeSync } from "node:fs"
+import { get } from "node:http"
 import { connect } from "node:net"
 import { join } from "node:path"
 import * as NodeServices from "@effect/platform-node/NodeServices"
@@ -77,6 +78,27 @@ const echoUdp = (port: number, text: string) =>
     })
     socket.on("error", (error) => resume(Effect.fail(error)))
     socket.send(text, port, "127.0.0.1")
+  }).pipe(Effect.timeout("60 seconds"))
+
+/** Where QEMU listens for the app's port. */
+const forwarded = (host: LocalHost) => {
+  const [pid] = vmmsOf(host)
+  const [, address, port] =
+    /hostfwd=tcp:([\d.]+):(\d+)-/u.exec(readFileSync(`/proc/${pid}/cmdline`, "utf8")) ?? []
+  return { host: address, port: Number(port) }
+}
+
+/** A connection from this port of the host, for one request; the program closes it. Gives the milliseconds it took. */
+const askedFrom = (localPort: number, to: ReturnType<typeof forwarded>) =>
+  Effect.callback<number, Error>((resume) => {
+    const began = performance.now()
+    const options = { ...to, path: "/healthz", localPort, agent: false, headers: { connection: "close" } }
+    const request = get(options, (response) => {
+      response.resume()
+      response.on("close", () => resume(Effect.succeed(performance.now() - began)))
+    })
+    request.on("error", (error) => resume(Effect.fail(error)))
+    return Effect.sync(() => request.destroy())
   }).pipe(Effect.timeout("60 seconds"))
 
 /** Waits until the program has a connection from outside: a line of its kernel says so. */
@@ -187,6 +209,18 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app that sleeps", (
       assert.strictEqual(yield* echoUdp(port + 2, "one datagram"), "one datagram")
       assert.strictEqual(yield* echoUdp(port + 2, "and the next"), "and the next")
       assert.strictEqual(yield* bodyOf(host, "/remember"), "200 3")
+    })
+  )
+
+  it.effect("takes a connection from a port that called it in an earlier life", () =>
+    Effect.gen(function* () {
+      const { host } = yield* deployed()
+      for (let life = 0; life < 3; life++) {
+        // The user network tries again after 6 s what its guest has turned away.
+        assert.isBelow(yield* askedFrom(45_678, forwarded(host)), 5_000, `life ${life}`)
+        yield* sleepNow(host, "app-1")
+        yield* bodyOf(host, "/remember")
+      }
     })
   )
 
