@@ -173,19 +173,19 @@ export const readDocument = (file: string, room: Room = newRoom): Effect.Effect<
     const handle = yield* openFile(file, constants.O_RDONLY | constants.O_NONBLOCK)
     const stat = yield* onFile(file, () => handle.stat())
     if (!stat.isFile()) return unreadable(`${file} is not a regular file`)
-    // One byte more, to see that a file which grows meanwhile is too large.
-    const buffer = room(Math.min(stat.size, MAX_DOCUMENT_BYTES) + 1)
+    if (stat.size > MAX_DOCUMENT_BYTES)
+      return unreadable(
+        `${file} has ${stat.size} bytes; at most ${MAX_DOCUMENT_BYTES} (${MAX_DOCUMENT_BYTES / 2 ** 20} MiB) are read`
+      )
+    // One byte more, to see that a file grows meanwhile.
+    const buffer = room(stat.size + 1)
     let length = 0
     while (length < buffer.length) {
       const { bytesRead } = yield* onFile(file, () => handle.read(buffer, length, buffer.length - length))
       if (bytesRead === 0) return readingOf(buffer.subarray(0, length))
       length += bytesRead
     }
-    return stat.size > MAX_DOCUMENT_BYTES
-      ? unreadable(
-          `${file} has ${stat.size} bytes; at most ${MAX_DOCUMENT_BYTES} (${MAX_DOCUMENT_BYTES / 2 ** 20} MiB) are read`
-        )
-      : unreadable(`${file} grew while it was read; replace it by a rename`)
+    return unreadable(`${file} grew while it was read; replace it by a rename`)
   }).pipe(
     Effect.scoped,
     Effect.catch((problem) =>

@@ -241,6 +241,20 @@ describe("the directory of a snapshot", () => {
     })
   )
 
+  it.effect("takes the place of nothing that is no snapshot, and no discard removes such a thing", () =>
+    Effect.gen(function* () {
+      const root = yield* temporaryDirectory
+      const photos = join(root, "photos")
+      mkdirSync(photos)
+      writeFileSync(join(photos, "cat.jpg"), "a cat")
+      yield* made(photos)
+      assert.strictEqual((yield* Effect.flip(commitPending(photos))).code, "ENOTEMPTY")
+      yield* discardSnapshot(photos)
+      assert.deepStrictEqual(readdirSync(root), ["photos"])
+      assert.deepStrictEqual(readdirSync(photos), ["cat.jpg"])
+    })
+  )
+
   it.effect("is swept unless it is of an app that is kept; what is no snapshot stays", () =>
     Effect.gen(function* () {
       const root = yield* temporaryDirectory
@@ -255,8 +269,8 @@ describe("the directory of a snapshot", () => {
       mkdirSync(join(root, "photos"))
       writeFileSync(join(root, "photos/cat.jpg"), "a cat")
       const swept = yield* sweepSnapshots(root, ["web", "shop", "empty"])
-      assert.deepStrictEqual([...swept].sort(), ["empty", "news", "shop"])
-      assert.deepStrictEqual(readdirSync(root).sort(), ["file", "photos", "web"])
+      assert.deepStrictEqual([...swept].sort(), ["news", "shop"])
+      assert.deepStrictEqual(readdirSync(root).sort(), ["empty", "file", "photos", "web"])
       assert.deepStrictEqual(yield* sweepSnapshots(join(root, "nowhere"), []), [])
     })
   )

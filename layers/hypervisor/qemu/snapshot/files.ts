@@ -107,13 +107,38 @@ export const commitPending = (directory: string): Effect.Effect<void, FileProble
     yield* syncDirectory(dirname(directory))
   })
 
-/** Removes the snapshot, the record first and for good: what is left of it after a crash is none. */
+/** The names of all that a snapshot may be made of. */
+const OWN_NAMES: ReadonlySet<string> = new Set(
+  Object.values(snapshotFiles("/")).map((path) => basename(path))
+)
+
+/**
+ * Whether it can have been put there by us: `snapshot_dir` may be a directory of somebody's, by mistake. An empty
+ * one may be anybody's.
+ */
+const isOurs = (path: string): Effect.Effect<boolean, FileProblem> =>
+  basename(path).startsWith(PENDING)
+    ? Effect.succeed(true)
+    : onFile(path, () => fs.readdir(path)).pipe(
+        Effect.map((inside) => inside.length > 0 && inside.every((each) => OWN_NAMES.has(each))),
+        Effect.catchIf(
+          ({ code }) => code === "ENOTDIR" || code === "ENOENT",
+          () => Effect.succeed(false)
+        )
+      )
+
+/**
+ * Removes the snapshot, the record first and for good: what is left of it after a crash is none. What is no snapshot
+ * stays where it is.
+ */
 export const discardSnapshot = (directory: string): Effect.Effect<void, FileProblem> =>
   Effect.gen(function* () {
-    const { record } = snapshotFiles(directory)
-    yield* ifPresent(onFile(record, () => fs.unlink(record)))
-    yield* ifPresent(syncDirectory(directory))
-    yield* remove(directory)
+    if (yield* isOurs(directory)) {
+      const { record } = snapshotFiles(directory)
+      yield* ifPresent(onFile(record, () => fs.unlink(record)))
+      yield* ifPresent(syncDirectory(directory))
+      yield* remove(directory)
+    }
     yield* remove(pendingDirectory(directory))
   })
 
@@ -134,25 +159,6 @@ export const useUp = (files: SnapshotFiles): Effect.Effect<void, FileProblem> =>
 export const putBack = (files: SnapshotFiles): Effect.Effect<void, FileProblem> =>
   Effect.asVoid(ifPresent(onFile(files.used, () => fs.rename(files.used, files.record))))
 
-/** The names of all that a snapshot may be made of. */
-const OWN_NAMES: ReadonlySet<string> = new Set(
-  Object.values(snapshotFiles("/")).map((path) => basename(path))
-)
-
-/** Whether it can have been put there by us: `snapshot_dir` may be a directory of somebody's, by mistake. */
-const isOurs = (root: string, name: string): Effect.Effect<boolean, FileProblem> => {
-  const path = join(root, name)
-  return name.startsWith(PENDING)
-    ? Effect.succeed(true)
-    : onFile(path, () => fs.readdir(path)).pipe(
-        Effect.map((inside) => inside.every((each) => OWN_NAMES.has(each))),
-        Effect.catchIf(
-          ({ code }) => code === "ENOTDIR" || code === "ENOENT",
-          () => Effect.succeed(false)
-        )
-      )
-}
-
 /** Removes from `root` what is left of snapshots and is none of a name in `keep`; gives the names of what it removed. */
 export const sweepSnapshots = (
   root: string,
@@ -162,7 +168,7 @@ export const sweepSnapshots = (
     const names = (yield* ifPresent(onFile(root, () => fs.readdir(root)))) ?? []
     const swept: Array<string> = []
     for (const name of names) {
-      if (!(yield* isOurs(root, name))) continue
+      if (!(yield* isOurs(join(root, name)))) continue
       const whole = yield* readWhole(join(root, name, "record")).pipe(
         // a plain file in the way is no snapshot either
         Effect.catchIf(
