@@ -71,12 +71,13 @@ export const letRun = Effect.fnUntraced(function* (qmp: Qmp) {
 
 /**
  * Takes hold of a VMM: of one that was just started as a child, as soon as its control socket is there. The hold ends with
- * the scope, the VMM does not. Lets nothing run.
+ * the scope, the VMM does not. Lets nothing run. `measuresTimer`: its guest may be about to boot on a timer of QEMU's.
  */
 export const attach = (
   record: MachineRecord & { readonly process: ProcessIdentity },
   directory: RunDirectory,
-  child: Child | undefined
+  child: Child | undefined,
+  measuresTimer: boolean
 ): Effect.Effect<Attachment, QmpError, Scope.Scope> =>
   Effect.gen(function* () {
     const qmp = yield* connectQmp(directory.qmp, { untilListening: child !== undefined })
@@ -93,7 +94,8 @@ export const attach = (
       Effect.ignore,
       Effect.forkScoped
     )
-    yield* untilTimerIsGood(record.appId, qmp, console).pipe(Effect.ignore, Effect.forkScoped)
+    if (measuresTimer)
+      yield* untilTimerIsGood(record.appId, qmp, console).pipe(Effect.ignore, Effect.forkScoped)
     const machine: Machine = {
       record,
       exit,

@@ -3,7 +3,7 @@
  * the host's cores be busy with something else just then, the measure is wrong for good. Timers are late by whatever it is
  * too much; measured as almost nothing, the timer is not used at all, and whoever waits for time waits for ever.
  */
-import { Effect } from "effect"
+import { Effect, Option } from "effect"
 import type { Console } from "./console.ts"
 import type { Qmp, QmpError } from "./qmp.ts"
 
@@ -13,6 +13,8 @@ const TRUE_MHZ = 1_000
 const GOOD_MHZ = { from: 0.8 * TRUE_MHZ, to: 1.05 * TRUE_MHZ }
 /** Of a host that is so busy that none is good the last is taken. */
 const MEASURES = 20
+/** A guest that has not measured by then is past it, as one is that an earlier daemon has booted. */
+const MEASURE_MS = 120_000
 
 /** The kernel's words, with `apic=verbose` on its command line. */
 const MEASURED = /host bus clock speed is (\d+\.\d+) MHz/gu
@@ -33,7 +35,10 @@ const restart = (qmp: Qmp) =>
     Effect.uninterruptible
   )
 
-/** Has a machine that boots begin anew until its kernel has measured its timer well. Nothing of the app runs by then. */
+/**
+ * Has a machine that boots begin anew until its kernel has measured its timer well. Nothing of the app runs by then. Ends
+ * when nothing is measured any more.
+ */
 export const untilTimerIsGood = (
   appId: string,
   qmp: Qmp,
@@ -43,8 +48,11 @@ export const untilTimerIsGood = (
     // An earlier daemon may have died in the middle of a restart.
     yield* onReboot(qmp, "shutdown")
     for (let measures = 0; measures < MEASURES; measures++) {
-      const mhz = yield* console.until((text) => measuredMhz(text)[measures])
-      if (isGoodMhz(mhz)) return
+      const measured = yield* console
+        .until((text) => measuredMhz(text)[measures])
+        .pipe(Effect.timeoutOption(MEASURE_MS))
+      if (Option.isNone(measured) || isGoodMhz(measured.value)) return
+      const mhz = measured.value
       if (measures < MEASURES - 1) {
         yield* Effect.logDebug(
           `the timer of its guest counts ${TRUE_MHZ} MHz and was measured as ${mhz}: it boots anew`

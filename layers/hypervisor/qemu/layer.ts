@@ -124,6 +124,7 @@ export const layerQemu = (
         .makeDirectory(runRoot(runtimeDir), { recursive: true, mode: 0o700 })
         .pipe(Effect.mapError(failed("make its runtime directory")))
       const accelerator = yield* chooseAccelerator(runtimeDir, image.tscProbe)
+      const emulates = accelerator.kind === "tcg"
       const version = yield* versionOf(binary, accelerator.kind)
 
       const confinement = yield* makeConfinement({ runtimeDir, binary, jail: image.jail, accelerator })
@@ -214,7 +215,12 @@ export const layerQemu = (
             const bringUp = Effect.suspend(() =>
               child.process === undefined
                 ? Effect.never
-                : attach({ ...recordOf(spec), process: child.process }, directory, child)
+                : attach(
+                    { ...recordOf(spec), process: child.process },
+                    directory,
+                    child,
+                    emulates && sleeper === undefined
+                  )
             ).pipe(
               Scope.provide(scope),
               Effect.tap((attachment) =>
@@ -306,7 +312,8 @@ export const layerQemu = (
           return yield* attach(
             { ...record, process: vmm.process },
             runDirectory(runtimeDir, vmm.slot),
-            undefined
+            undefined,
+            emulates
           ).pipe(
             Scope.provide(scope),
             Effect.flatMap((attachment) =>

@@ -2,6 +2,7 @@ import { createServer, type Socket } from "node:net"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber } from "effect"
+import { TestClock } from "effect/testing"
 import { readConsole } from "../../../layers/hypervisor/qemu/console.ts"
 import { isGoodMhz, measuredMhz, untilTimerIsGood } from "../../../layers/hypervisor/qemu/guest-timer.ts"
 import { recordedLog } from "../../support/log.ts"
@@ -73,6 +74,21 @@ describe("the timer of an emulated guest", () => {
       yield* watch
       assert.deepStrictEqual(told, [ending, ...restart, ...restart, ...restart])
       assert.deepStrictEqual(left, [])
+    })
+  )
+
+  it.effect("is not watched for in a guest that has booted long ago", () =>
+    Effect.gen(function* () {
+      const told: Array<string> = []
+      const qmp = {
+        execute: (command: string) => Effect.sync(() => told.push(command)),
+        closed: yield* Deferred.make<void>(),
+        shutdownReason: () => undefined
+      }
+      const watching = yield* Effect.forkChild(untilTimerIsGood("web", qmp, { until: () => Effect.never }))
+      yield* TestClock.adjust("2 minutes")
+      yield* Fiber.join(watching)
+      assert.deepStrictEqual(told, ["set-action"])
     })
   )
 

@@ -74,6 +74,7 @@ describe("the lock on a directory", () => {
       const snapshots: OwnDirectory = { key: "paths.snapshot_dir", path: directory }
       yield* lockDirectory(snapshots)
       yield* Effect.promise(() => fs.mkdir(path.join(directory, "app-1")))
+      yield* Effect.promise(() => fs.writeFile(path.join(directory, "app-1", "memory"), ""))
       assert.deepStrictEqual(yield* sweepSnapshots(directory, []), ["app-1"])
       assert.isTrue(yield* isHeld(snapshots))
     })
