@@ -91,6 +91,8 @@ export class CallerConnection extends Wire implements Caller, Member {
   protected override ended(): void {
     switch (this.#phase) {
       case HEAD:
+        // What has come before the end is answered, as soon as the caller has taken the answers before.
+        if (this.#hasKept) break
         this.#reader = undefined
         this.#kept = undefined
         this.endWriting()
@@ -171,12 +173,19 @@ export class CallerConnection extends Wire implements Caller, Member {
     this.#watch()
   }
 
+  /** Requests that came while another was answered. */
+  get #hasKept(): boolean {
+    return this.#kept !== undefined && this.#reader === undefined
+  }
+
   #takeKept(): void {
     const kept = this.#kept
     if (kept === undefined || this.#reader !== undefined) return
     this.#kept = undefined
     this.resume()
     this.#take(kept, 0, kept.length)
+    // The end has come long ago: a request that is incomplete now stays so.
+    if (this.peerEnded && !this.closed && (this.#phase === HEAD || this.#phase === BODY)) this.ended()
   }
 
   /** Gives where it stopped reading. */
@@ -271,7 +280,8 @@ export class CallerConnection extends Wire implements Caller, Member {
     if (this.peerEnded) this.#watch()
     const unsized = framing === "chunked" || framing === "until-close"
     this.#answerChunked = unsized && !this.#http10
-    if ((unsized && this.#http10) || this.#phase === BODY || this.peerEnded) this.#keepAlive = false
+    const isLast = this.peerEnded && !this.#hasKept
+    if ((unsized && this.#http10) || this.#phase === BODY || isLast) this.#keepAlive = false
     let own = this.#answerChunked ? "transfer-encoding: chunked\r\n" : ""
     if (!this.#keepAlive) own += "connection: close\r\n"
     else if (this.#http10) own += "connection: keep-alive\r\n"
@@ -293,7 +303,7 @@ export class CallerConnection extends Wire implements Caller, Member {
     const keepsUp = this.flush()
     this.#phase = HEAD
     this.deadline = this.sweep.after(this.#context.timeouts.keepAlive)
-    if (this.peerEnded) this.endWriting()
+    if (this.peerEnded && !this.#hasKept) this.endWriting()
     else if (keepsUp) this.#takeKept()
   }
 

@@ -62,6 +62,31 @@ describe("HTTP/1.1 under TLS", () => {
       })
   )
 
+  it.live.each([
+    { end: "nothing more", last: "", answer: /^$/u },
+    { end: "half a head", last: "GET / HTTP/1.1\r\nHo", answer: /^$/u },
+    {
+      end: "half a body",
+      last: "PUT / HTTP/1.1\r\nHost: app.test\r\nContent-Length: 9\r\n\r\nhalf",
+      answer: /^HTTP\/1\.1 400 /u
+    }
+  ])("answers all that a caller has asked in one go before its last word, and $end", ({ last, answer }) =>
+    Effect.gen(function* () {
+      const { app, port } = yield* secureProxy()
+      const caller = yield* dialSecure(port)
+      caller.socket.end(`${get("app.test").repeat(3)}${last}`)
+      for (let request = 0; request < 3; request++) {
+        const connection = yield* app.connection(0)
+        yield* connection.head
+        connection.write(ok)
+      }
+      const answers = (yield* caller.rest).split("ok")
+      assert.strictEqual(answers.length, 4)
+      for (const each of answers.slice(0, 3)) assert.match(each, /^HTTP\/1\.1 200 OK\r\n/u)
+      assert.match(answers[3] ?? "", answer)
+    })
+  )
+
   it.live("is as strict as without", () =>
     Effect.gen(function* () {
       const { app, port } = yield* secureProxy()
