@@ -26,7 +26,7 @@ const reasons: Readonly<Record<string, (path: string) => string>> = {
   EIO: (path) => `the disk gave an I/O error at ${path}`,
   EFBIG: (path) => `${path} would be larger than its filesystem allows`,
   ENAMETOOLONG: (path) => `the path ${path} is too long`,
-  ELOOP: (path) => `${path} is a symbolic link, which is not followed here`,
+  ELOOP: (path) => `${path} is a symbolic link, which is not followed here or leads in a circle`,
   EMFILE: () => "the daemon has no file descriptor left (LimitNOFILE of its unit)",
   ENFILE: () => "the host has no file descriptor left (fs.file-max)"
 }

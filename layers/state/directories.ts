@@ -1,7 +1,14 @@
 /** The directories that the daemon has to itself: held while it runs, and looked after. */
+import * as fs from "node:fs/promises"
 import { Effect, Layer } from "effect"
 import type { HostConfig } from "../../src/config/schema.ts"
-import { HostDirectories, type OwnDirectory } from "../../src/services/HostDirectories.ts"
+import {
+  DirectoryNamedTwice,
+  HostDirectories,
+  LockUnusable,
+  type OwnDirectory
+} from "../../src/services/HostDirectories.ts"
+import { onFile } from "../files/problem.ts"
 import { identityOf, lockDirectory } from "./lock.ts"
 
 /** In the order in which they are held. Each has things in it that a second daemon would take for its own. */
@@ -14,7 +21,7 @@ export const ownDirectories = ({ paths, volumes: { zerofs } }: HostConfig): Read
     : [{ key: "volumes.zerofs.checkpoint_runtime_dir" as const, path: zerofs.checkpoint_runtime_dir }])
 ]
 
-/** Fails when another daemon has one of them. They are given back when the layer's scope closes. */
+/** Fails when another daemon has one of them, or two are one. They are given back when the layer's scope closes. */
 export const layerHostDirectories = (directories: ReadonlyArray<OwnDirectory>) =>
   Layer.effect(
     HostDirectories,
@@ -22,6 +29,7 @@ export const layerHostDirectories = (directories: ReadonlyArray<OwnDirectory>) =
       const held = yield* Effect.forEach(directories, (own) =>
         Effect.andThen(lockDirectory(own), identity(own)).pipe(Effect.map((began) => ({ own, began })))
       )
+      yield* areDistinct(directories)
       return {
         lost: Effect.map(
           Effect.filter(held, ({ own, began }) => Effect.map(identity(own), (now) => now !== began)),
@@ -30,6 +38,25 @@ export const layerHostDirectories = (directories: ReadonlyArray<OwnDirectory>) =
       }
     })
   )
+
+const areDistinct = (
+  directories: ReadonlyArray<OwnDirectory>
+): Effect.Effect<void, DirectoryNamedTwice | LockUnusable> =>
+  Effect.gen(function* () {
+    const seen = new Map<string, OwnDirectory>()
+    for (const own of directories) {
+      const { dev, ino } = yield* onFile(own.path, () => fs.stat(own.path)).pipe(
+        Effect.mapError(
+          ({ message }) => new LockUnusable({ directory: own.path, key: own.key, reason: message })
+        )
+      )
+      const identity = `${dev} ${ino}`
+      const first = seen.get(identity)
+      if (first !== undefined)
+        return yield* new DirectoryNamedTwice({ directory: first.path, keys: [first.key, own.key] })
+      seen.set(identity, own)
+    }
+  })
 
 /** One that cannot be looked at is not there for the daemon. */
 const identity = (own: OwnDirectory): Effect.Effect<string | undefined> =>

@@ -38,6 +38,7 @@ const rules: ReadonlyArray<JsonSchemaObject> = [
 export const UNSAYABLE_OF_CONFIG = [
   "proxy.http.port or metrics.port among the ports of apps, which depend on max_apps",
   "metrics.port equal to proxy.http.port",
+  "one directory for two of paths.state_dir, runtime_dir, snapshot_dir and zerofs.checkpoint_runtime_dir",
   "a time zone that does not exist",
   "volumes.storage_prefix or the path of a socket whose bytes are too many, but its characters not"
 ] as const

@@ -74,6 +74,33 @@ const hypervisor = (config: unknown, report: Report) => {
     )
 }
 
+/** Of each of these the daemon removes what it takes for its own leavings. */
+const OWN_DIRECTORIES: ReadonlyArray<Path> = [
+  ["paths", "state_dir"],
+  ["paths", "runtime_dir"],
+  ["paths", "snapshot_dir"],
+  ["volumes", "zerofs", "checkpoint_runtime_dir"]
+]
+
+const directories = (config: unknown, report: Report) => {
+  const seen = new Map<string, Path>()
+  for (const path of OWN_DIRECTORIES) {
+    const directory = member(config, path)
+    if (typeof directory !== "string") continue
+    const plain = directory
+      .trim()
+      .replaceAll(/\/+/gu, "/")
+      .replace(/(?<=.)\/$/u, "")
+    const first = seen.get(plain)
+    if (first === undefined) seen.set(plain, path)
+    else
+      report(
+        path,
+        `${path.join(".")} is ${plain}, as is ${first.join(".")}: each needs a directory of its own`
+      )
+  }
+}
+
 /** Every problem between the keys of a file, of which only needs to be known that it is TOML. */
 export const ruleProblems = (config: unknown): ReadonlyArray<Problem> => {
   const problems: Array<Problem> = []
@@ -81,5 +108,6 @@ export const ruleProblems = (config: unknown): ReadonlyArray<Problem> => {
   backend(config, report)
   ports(config, report)
   hypervisor(config, report)
+  directories(config, report)
   return problems
 }

@@ -35,6 +35,17 @@ export class LockUnusable extends Schema.TaggedError<LockUnusable>()("LockUnusab
   }
 }
 
+/** Two keys name one directory, as a symbolic link or a bind mount may have it. */
+export class DirectoryNamedTwice extends Schema.TaggedError<DirectoryNamedTwice>()("DirectoryNamedTwice", {
+  directory: Schema.String,
+  keys: Schema.Tuple([Schema.String, Schema.String])
+}) {
+  override get message() {
+    const [first, second] = this.keys
+    return `${second} leads to ${this.directory}, as does ${first}: each needs a directory of its own`
+  }
+}
+
 /** By default a daemon has none that could be lost. */
 export const HostDirectories = Context.Reference<{
   /**

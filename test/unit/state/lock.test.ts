@@ -136,4 +136,26 @@ describe("the directories of a daemon", () => {
       assert.deepStrictEqual(yield* lost, ["paths.state_dir", "paths.runtime_dir"])
     })
   )
+
+  it.live("are not one and the same, by whatever names", () =>
+    Effect.gen(function* () {
+      const folder = yield* temporaryDirectory
+      const state = path.join(folder, "state")
+      const snapshots = path.join(folder, "snapshots")
+      yield* Effect.promise(async () => {
+        await fs.mkdir(state)
+        await fs.symlink("state", snapshots)
+      })
+      const built = Layer.build(
+        layerHostDirectories([
+          { key: "paths.state_dir", path: state },
+          { key: "paths.snapshot_dir", path: snapshots }
+        ])
+      )
+      assert.strictEqual(
+        (yield* Effect.flip(built)).message,
+        `paths.snapshot_dir leads to ${state}, as does paths.state_dir: each needs a directory of its own`
+      )
+    })
+  )
 })
