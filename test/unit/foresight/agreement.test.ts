@@ -247,7 +247,6 @@ const agrees = (steps: ReadonlyArray<ReadonlyArray<AppChoice>>, options: Options
       )
       inForce = document
     }
-    yield* host.stop()
   }).pipe(Effect.scoped)
 
 const holds = (

@@ -10,8 +10,8 @@ import { ObjectMissing } from "../../../src/services/ArtifactStore.ts"
 import type { AppTraffic } from "../../../src/services/Proxy.ts"
 import { VolumeError } from "../../../src/services/VolumeBackend.ts"
 import { type ReadFamily, readMetrics, valueOf } from "../../support/prometheus.ts"
-import { rawDocument, rawInstance, rawVolume, running } from "../reconcile/documents.ts"
-import { type Host, makeHost, noTraffic } from "../reconcile/harness.ts"
+import { documentOf, rawDocument, rawInstance, rawVolume, running } from "../reconcile/documents.ts"
+import { type Host, hostRunning, noTraffic, startHost } from "../reconcile/harness.ts"
 
 const read = (host: Host) => Effect.map(host.metrics, readMetrics)
 
@@ -43,14 +43,12 @@ const policy = (changes: Record<string, unknown>) => ({
   }
 })
 
-const one = (appId: string, config: Record<string, unknown>) =>
-  rawDocument({ volumes: [rawVolume(appId)], instances: [rawInstance(appId, { config })] })
+const one = (appId: string, config: Record<string, unknown>) => documentOf(rawInstance(appId, { config }))
 
 describe("the metrics page", () => {
   it.effect("is a page that Prometheus' own tools have nothing to say against", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       const lint = Effect.map(host.metrics, (input) => {
         const { status, stdout, stderr } = spawnSync("promtool", ["check", "metrics"], {
           input,
@@ -65,14 +63,12 @@ describe("the metrics page", () => {
       yield* host.untilState("app-1", "failed")
       yield* host.untilState("app-1", "running")
       assert.deepStrictEqual(yield* lint, { status: 0, said: "" })
-      yield* host.stop()
     })
   )
 
   it.effect("declares every series once, with HELP and TYPE, whether it has samples or not", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       yield* host.until("there is a report", () => host.report() !== undefined)
       const page = yield* read(host)
       assert.deepStrictEqual(
@@ -90,8 +86,7 @@ describe("the metrics page", () => {
 
   it.effect("gives samples exactly the labels, and values of labels, that are declared", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       yield* host.put(
         rawDocument({
           ...running("app-1", "app-2"),
@@ -113,17 +108,12 @@ describe("the metrics page", () => {
           }
         }
       }
-      yield* host.stop()
     })
   )
 
   it.effect("says of the host what the report says", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1", "app-2"))
-      yield* host.untilState("app-1", "running")
-      yield* host.untilState("app-2", "running")
+      const host = yield* hostRunning("app-1", "app-2")
       const page = yield* read(host)
       const report = host.report()
       assert.strictEqual(theState(page, "nibrunner_host_state", {}, ["registering", "ready"]), report?.state)
@@ -153,14 +143,12 @@ describe("the metrics page", () => {
       assert.isAbove(valueOf(page, "nibrunner_report_written_timestamp_seconds") ?? 0, 0)
       assert.strictEqual(valueOf(page, "nibrunner_reconcile_seconds_count", { trigger: "restart" }), 1)
       assert.strictEqual(valueOf(page, "nibrunner_reconcile_seconds_count", { trigger: "change" }), 1)
-      yield* host.stop()
     })
   )
 
   it.effect("names for each app, volume, checkpoint and export the state that the report names", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       const release = yield* Deferred.make<void>()
       host.machine.always("boot", "booting", { stallUntil: release })
       host.volumes.script.fail(
@@ -217,14 +205,12 @@ describe("the metrics page", () => {
         ]),
         "ready"
       )
-      yield* host.stop()
     })
   )
 
   it.effect("counts why apps are not up", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost({ settings: { maxApps: 6 } })
-      yield* host.start()
+      const host = yield* startHost({ settings: { maxApps: 6 } })
       host.images.script.fail("prepare", new ObjectMissing({ objectKey: "none", store: "/store" }), {
         subject: "none"
       })
@@ -286,14 +272,12 @@ describe("the metrics page", () => {
         }),
         1
       )
-      yield* host.stop()
     })
   )
 
   it.effect("counts probes by their results, and remembers when the app was last well", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       yield* host.put(one("app-1", {}))
       yield* host.untilState("app-1", "running")
       yield* settled
@@ -315,16 +299,12 @@ describe("the metrics page", () => {
         valueOf(page, "nibrunner_app_last_healthy_timestamp_seconds", { app: "app-1" }),
         Date.parse(last ?? "") / 1000
       )
-      yield* host.stop()
     })
   )
 
   it.effect("counts each reading of a document that cannot be used", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      const host = yield* hostRunning("app-1")
       const unreadable = Effect.map(read(host), (page) =>
         valueOf(page, "nibrunner_desired_state_unreadable_total")
       )
@@ -340,14 +320,12 @@ describe("the metrics page", () => {
         1,
         "the last good one is in force"
       )
-      yield* host.stop()
     })
   )
 
   it.effect("measures the way to what is asked, phase by phase, and the way back after an end", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       host.machine.always("boot", "app-1", { delayMs: 3_000 })
       yield* host.put(running("app-1"))
       yield* host.untilState("app-1", "starting")
@@ -386,11 +364,7 @@ describe("the metrics page", () => {
       assert.isAtLeast(last(again, "total") ?? 0, 4, "the wait before the start is part of the way")
 
       host.machine.always("boot", "app-1", { delayMs: 60_000 })
-      const next = (deploymentId: string) =>
-        rawDocument({
-          volumes: [rawVolume("app-1")],
-          instances: [rawInstance("app-1", { deploymentId })]
-        })
+      const next = (deploymentId: string) => documentOf(rawInstance("app-1", { deploymentId }))
       yield* host.put(next("dep-2"))
       yield* host.untilState("app-1", "starting")
       yield* host.put(next("dep-3"))
@@ -399,16 +373,12 @@ describe("the metrics page", () => {
         valueOf(yield* read(host), "nibrunner_converge_outcomes_total", { ...change, outcome: "superseded" }),
         1
       )
-      yield* host.stop()
     })
   )
 
   it.effect("does not measure anew what an earlier daemon brought there", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      const host = yield* hostRunning("app-1")
       yield* settled
       yield* host.crash()
       yield* host.start()
@@ -417,23 +387,15 @@ describe("the metrics page", () => {
       assert.strictEqual(valueOf(page, "nibrunner_app_converged", { app: "app-1" }), 1)
       assert.deepStrictEqual(page.get("nibrunner_converge_outcomes_total")?.samples, [])
       assert.deepStrictEqual(page.get("nibrunner_app_failures_total")?.samples, [])
-      yield* host.stop()
     })
   )
 
   it.effect("tells what passed through the proxy for raw ports, of the apps that have some", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       const ports = [{ name: "echo", guestPort: 4000 }]
-      yield* host.put(
-        rawDocument({
-          volumes: [rawVolume("app-1"), rawVolume("app-2")],
-          instances: [rawInstance("app-1", { config: { ports } }), rawInstance("app-2")]
-        })
-      )
-      yield* host.untilState("app-1", "running")
-      yield* host.untilState("app-2", "running")
+      yield* host.put(documentOf(rawInstance("app-1", { config: { ports } }), rawInstance("app-2")))
+      yield* host.untilRunning("app-1", "app-2")
       const raw = (from: number): AppTraffic["tcp"] => ({
         open: from,
         relayed: from + 1,
@@ -487,16 +449,12 @@ describe("the metrics page", () => {
         assert.strictEqual(valueOf(page, "nibrunner_raw_port_dropped_total", of), from + 7)
       }
       assert.isUndefined(valueOf(page, "nibrunner_raw_port_sessions_open", { app: "app-2", protocol: "tcp" }))
-      yield* host.stop()
     })
   )
 
   it.effect("tells what the proxy has counted, of the apps that the document names", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      const host = yield* hostRunning("app-1")
       const raw = {
         open: 0,
         relayed: 0,
@@ -549,14 +507,12 @@ describe("the metrics page", () => {
       assert.strictEqual(valueOf(page, "nibrunner_app_requests_refused_total", { app: "app-1" }), 6)
       assert.strictEqual(valueOf(page, "nibrunner_app_requests_unreachable_total", { app: "app-1" }), 7)
       assert.deepStrictEqual([...appsOf(page)], ["app-1"])
-      yield* host.stop()
     })
   )
 
   it.effect("tells what the report tells of what guests use", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       yield* host.put(running("app-1"))
       yield* host.until(
         "it is measured twice",
@@ -592,14 +548,12 @@ describe("the metrics page", () => {
         assert.approximately(of(name, labels) ?? -1, value, 1, `${name} ${JSON.stringify(labels)}`)
       }
       assert.isAbove(meters?.runningMs ?? 0, 0)
-      yield* host.stop()
     })
   )
 
   it.effect("forgets an app that leaves the document, and counts it from 0 when it comes back", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       yield* host.put(running("app-1", "app-2"))
       yield* host.untilState("app-1", "running")
       yield* host.machine.end("app-1", { kind: "exited", code: 1 })
@@ -624,7 +578,6 @@ describe("the metrics page", () => {
       yield* host.untilState("app-1", "running")
       const page = yield* read(host)
       assert.isUndefined(valueOf(page, "nibrunner_app_failures_total", { app: "app-1", reason: "exited" }))
-      yield* host.stop()
     })
   )
 })

@@ -3,16 +3,22 @@ import { Deferred, Effect } from "effect"
 import { TestClock } from "effect/testing"
 import { LayerUnusable } from "../../../src/services/LayerImages.ts"
 import { VolumeError } from "../../../src/services/VolumeBackend.ts"
-import { digest, rawDocument, rawInstance, rawVolume, running, volumeOf } from "./documents.ts"
-import { makeHost } from "./harness.ts"
+import {
+  digest,
+  documentOf,
+  rawDocument,
+  rawInstance,
+  rawVolume,
+  running,
+  stopped,
+  volumeOf
+} from "./documents.ts"
+import { hostRunning, makeHost, startHost } from "./harness.ts"
 
 describe("a document becomes an app that answers", () => {
   it.effect("names the app running, with its slot's port and address, once its health check passes", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      const host = yield* hostRunning("app-1")
       const report = host.instanceOf("app-1")
       assert.strictEqual(report?.hostPort, 21000)
       assert.strictEqual(report?.guestIpv4, "10.201.0.2")
@@ -21,64 +27,45 @@ describe("a document becomes an app that answers", () => {
       assert.isDefined(report?.convergedAt)
       assert.strictEqual(host.report()?.volumes[0]?.state, "ready")
       assert.deepInclude(host.routes.get("app-1")?.target, { kind: "up", host: "127.201.0.2", port: 3000 })
-      yield* host.stop()
     })
   )
 
   it.effect("routes the hostname before it reports the app as running", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       yield* host.put(running("app-1"))
       yield* host.until("the route is up", () => host.routes.get("app-1")?.target.kind === "up")
       assert.notStrictEqual(host.instanceOf("app-1")?.state, "running")
       yield* host.untilState("app-1", "running")
-      yield* host.stop()
     })
   )
 
   it.effect("hands the guest its whole environment and nothing of it to a disk", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      const host = yield* hostRunning("app-1")
       const spec = host.machine.machineOf("app-1")?.bootSpec
       assert.strictEqual(Object.fromEntries(spec?.environment ?? []).NIBRUN_HOSTNAME, "app-1.example.com")
       assert.strictEqual(spec?.layerCount, 1)
-      yield* host.stop()
     })
   )
 
   it.effect("boots an on-request app once when it is first deployed", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(
-        rawDocument({
-          volumes: [rawVolume("app-1")],
-          instances: [rawInstance("app-1", { desiredState: "on-request" })]
-        })
-      )
+      const host = yield* startHost()
+      yield* host.put(documentOf(rawInstance("app-1", { desiredState: "on-request" })))
       yield* host.untilState("app-1", "running")
-      yield* host.stop()
     })
   )
 
   it.effect("never touches an app that a new document leaves as it was", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1", "app-2"))
-      yield* host.untilState("app-1", "running")
-      yield* host.untilState("app-2", "running")
+      const host = yield* hostRunning("app-1", "app-2")
       const before = host.machine.machineOf("app-1")?.record.machineId
       yield* host.put(running("app-1", "app-3"))
       yield* host.untilState("app-3", "running")
       yield* host.until("app-2 is gone", () => host.machine.machineOf("app-2") === undefined)
       assert.strictEqual(host.machine.machineOf("app-1")?.record.machineId, before)
       assert.strictEqual(host.machine.callsOf("boot", "app-1").length, 1)
-      yield* host.stop()
     })
   )
 })
@@ -86,45 +73,26 @@ describe("a document becomes an app that answers", () => {
 describe("a document that changes", () => {
   it.effect("replaces the microVM under a new deploymentId and keeps slot and volume", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      const host = yield* hostRunning("app-1")
       const first = host.machine.machineOf("app-1")?.record.machineId
-      yield* host.put(
-        rawDocument({
-          volumes: [rawVolume("app-1")],
-          instances: [rawInstance("app-1", { deploymentId: "dep-2" })]
-        })
-      )
-      yield* host.until(
-        "dep-2 runs",
-        () =>
-          host.instanceOf("app-1")?.deploymentId === "dep-2" && host.instanceOf("app-1")?.state === "running"
-      )
+      yield* host.put(documentOf(rawInstance("app-1", { deploymentId: "dep-2" })))
+      yield* host.untilDeployed("app-1", "dep-2")
       assert.notStrictEqual(host.machine.machineOf("app-1")?.record.machineId, first)
       assert.strictEqual(host.instanceOf("app-1")?.hostPort, 21000)
       assert.strictEqual(host.volumes.formattings, 1)
-      yield* host.stop()
     })
   )
 
   it.effect("leaves a running instance what it booted with when only its config changes", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      const host = yield* hostRunning("app-1")
       yield* host.put(
-        rawDocument({
-          volumes: [rawVolume("app-1")],
-          instances: [
-            rawInstance("app-1", {
-              config: { httpPort: 9999 },
-              hostnames: [{ hostname: "new.example.com", kind: "custom" }]
-            })
-          ]
-        })
+        documentOf(
+          rawInstance("app-1", {
+            config: { httpPort: 9999 },
+            hostnames: [{ hostname: "new.example.com", kind: "custom" }]
+          })
+        )
       )
       yield* host.until(
         "the new hostname is routed",
@@ -132,29 +100,18 @@ describe("a document that changes", () => {
       )
       assert.deepInclude(host.routes.get("app-1")?.target, { kind: "up", host: "127.201.0.2", port: 3000 })
       assert.strictEqual(host.machine.callsOf("boot").length, 1)
-      yield* host.stop()
     })
   )
 
   it.effect("stops an app that is to be stopped, answers for it, and starts it again on demand", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
-      yield* host.put(
-        rawDocument({
-          volumes: [rawVolume("app-1")],
-          instances: [rawInstance("app-1", { desiredState: "stopped" })]
-        })
-      )
+      const host = yield* hostRunning("app-1")
+      yield* host.put(stopped("app-1"))
       yield* host.untilState("app-1", "stopped")
       assert.deepStrictEqual(host.machine.machines, [])
       assert.strictEqual(host.routes.get("app-1")?.target.kind, "unavailable")
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      yield* host.run("app-1")
       assert.strictEqual(host.instanceOf("app-1")?.hostPort, 21000)
-      yield* host.stop()
     })
   )
 
@@ -163,15 +120,13 @@ describe("a document that changes", () => {
       const host = yield* makeHost()
       host.machine.script("app-1", { shutdownAfterMs: 3000 })
       yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      yield* host.run("app-1")
       yield* host.put(rawDocument({ volumes: [rawVolume("app-1")] }))
       yield* host.until("the route is gone", () => !host.routes.has("app-1"))
       assert.strictEqual(host.machine.machines.length, 1)
       yield* host.until("the microVM is gone", () => host.machine.machines.length === 0)
       assert.deepStrictEqual(host.report()?.instances, [])
       assert.strictEqual(host.report()?.volumes[0]?.state, "ready")
-      yield* host.stop()
     })
   )
 
@@ -179,10 +134,7 @@ describe("a document that changes", () => {
     "deletes a volume that is absent, reports it deleted, and forgets it when it is named no more",
     () =>
       Effect.gen(function* () {
-        const host = yield* makeHost()
-        yield* host.start()
-        yield* host.put(running("app-1"))
-        yield* host.untilState("app-1", "running")
+        const host = yield* hostRunning("app-1")
         yield* host.put(rawDocument({ volumes: [rawVolume("app-1", { desiredState: "absent" })] }))
         yield* host.until(
           "the volume is reported deleted",
@@ -194,16 +146,12 @@ describe("a document that changes", () => {
         assert.strictEqual(host.state.apps.size, 0)
         assert.strictEqual(host.state.volumes.size, 0)
         assert.deepStrictEqual([...host.machine.links], [])
-        yield* host.stop()
       })
   )
 
   it.effect("keeps an absent volume that an instance still names, and says so on both", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      const host = yield* hostRunning("app-1")
       yield* host.put(
         rawDocument({
           volumes: [rawVolume("app-1", { desiredState: "absent" })],
@@ -215,7 +163,6 @@ describe("a document that changes", () => {
       assert.match(host.instanceOf("app-1")?.message ?? "", /marked absent/)
       assert.strictEqual(host.instanceOf("app-1")?.state, "running")
       assert.strictEqual(host.volumes.volumes.size, 1)
-      yield* host.stop()
     })
   )
 
@@ -227,28 +174,15 @@ describe("a document that changes", () => {
       yield* host.start()
       yield* host.put(running("app-1"))
       yield* host.machine.awaitCall("boot", "app-1")
-      yield* host.put(
-        rawDocument({
-          volumes: [rawVolume("app-1")],
-          instances: [rawInstance("app-1", { deploymentId: "dep-2" })]
-        })
-      )
-      yield* host.until(
-        "dep-2 runs",
-        () =>
-          host.instanceOf("app-1")?.deploymentId === "dep-2" && host.instanceOf("app-1")?.state === "running"
-      )
+      yield* host.put(documentOf(rawInstance("app-1", { deploymentId: "dep-2" })))
+      yield* host.untilDeployed("app-1", "dep-2")
       assert.strictEqual(host.machine.machines.length, 1)
-      yield* host.stop()
     })
   )
 
   it.effect("that is refused changes nothing and is explained until a good one comes", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      const host = yield* hostRunning("app-1")
       const digest = host.report()?.acceptedDigest
       yield* host.put({ hostId: "host-1" })
       yield* host.until("the refusal is reported", () => host.report()?.message !== null)
@@ -258,7 +192,6 @@ describe("a document that changes", () => {
       yield* host.put(rawDocument({ ...running("app-1"), revision: "r2" }))
       yield* host.until("the refusal is cleared", () => host.report()?.message === null)
       assert.strictEqual(host.report()?.acceptedRevision, "r2")
-      yield* host.stop()
     })
   )
 })
@@ -275,12 +208,7 @@ describe("a failure lands on the app that it breaks, with a sentence", () => {
         prepare(host)
         yield* host.start()
         const layers = [{ kind: "filesystem", digest: digest("b"), objectKey: "good" }]
-        yield* host.put(
-          rawDocument({
-            volumes: [rawVolume("app-1"), rawVolume("app-2")],
-            instances: [rawInstance("app-1"), rawInstance("app-2", { layers })]
-          })
-        )
+        yield* host.put(documentOf(rawInstance("app-1"), rawInstance("app-2", { layers })))
         yield* host.untilState("app-2", "running")
         yield* host.until("app-1 has used up its restarts", () =>
           /used up/.test(host.instanceOf("app-1")?.message ?? "")
@@ -289,7 +217,6 @@ describe("a failure lands on the app that it breaks, with a sentence", () => {
         assert.match(host.instanceOf("app-1")?.message ?? "", sentence)
         assert.isUndefined(host.machine.machineOf("app-1"))
         assert.strictEqual(host.instanceOf("app-2")?.state, "running")
-        yield* host.stop()
       })
     )
 
@@ -380,7 +307,6 @@ describe("a failure lands on the app that it breaks, with a sentence", () => {
       host.machine.httpAnswer("app-1", undefined)
       yield* host.untilState("app-1", "running")
       assert.isUndefined(host.instanceOf("app-1")?.message)
-      yield* host.stop()
     })
   )
 
@@ -399,7 +325,6 @@ describe("a failure lands on the app that it breaks, with a sentence", () => {
       assert.strictEqual(host.report()?.volumes[0]?.state, "failed")
       yield* host.untilState("app-1", "running")
       assert.strictEqual(host.state.apps.get("app-1" as never)?.attempts, 1)
-      yield* host.stop()
     })
   )
 
@@ -407,8 +332,7 @@ describe("a failure lands on the app that it breaks, with a sentence", () => {
     "what the host does not serve fails that instance only, and is taken up when the document is corrected",
     () =>
       Effect.gen(function* () {
-        const host = yield* makeHost()
-        yield* host.start()
+        const host = yield* startHost()
         const refused = rawInstance("app-1", { config: { resources: { vcpuCount: 99, memoryMib: 256 } } })
         yield* host.put(
           rawDocument({
@@ -421,7 +345,6 @@ describe("a failure lands on the app that it breaks, with a sentence", () => {
         assert.match(host.instanceOf("app-1")?.message ?? "", /vcpuCount is 99/)
         yield* host.put(running("app-1", "app-2"))
         yield* host.untilState("app-1", "running")
-        yield* host.stop()
       })
   )
 })
@@ -429,11 +352,7 @@ describe("a failure lands on the app that it breaks, with a sentence", () => {
 describe("restarts", () => {
   it.effect("a VMM that is killed is replaced under the same port, its neighbour untouched", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1", "app-2"))
-      yield* host.untilState("app-1", "running")
-      yield* host.untilState("app-2", "running")
+      const host = yield* hostRunning("app-1", "app-2")
       const port = host.instanceOf("app-1")?.hostPort
       yield* host.machine.end("app-1", { kind: "killed", signal: "SIGKILL" })
       yield* host.until("app-1 is not running", () => host.instanceOf("app-1")?.state !== "running")
@@ -441,16 +360,12 @@ describe("restarts", () => {
       assert.strictEqual(host.instanceOf("app-1")?.hostPort, port)
       assert.strictEqual(host.instanceOf("app-1")?.restartCount, 0)
       assert.strictEqual(host.machine.callsOf("boot", "app-2").length, 1)
-      yield* host.stop()
     })
   )
 
   it.effect("inside the guest are counted and told, and a new boot starts the count over", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      const host = yield* hostRunning("app-1")
       yield* host.machine.say("app-1", {
         kind: "restarting",
         attempt: 1,
@@ -472,14 +387,12 @@ describe("restarts", () => {
       yield* host.untilState("app-1", "running")
       assert.strictEqual(host.instanceOf("app-1")?.restartCount, 0)
       assert.strictEqual(host.instanceOf("app-1")?.lastExitCode, 0)
-      yield* host.stop()
     })
   )
 
   it.effect("of an app that stayed up for resetAfterMs cost no budget", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       yield* host.put(running("app-1"))
       for (let round = 1; round <= 6; round++) {
         yield* host.until(`boot ${round}`, () => host.machine.callsOf("boot", "app-1").length === round)
@@ -489,7 +402,6 @@ describe("restarts", () => {
         yield* host.until("the end is seen", () => host.instanceOf("app-1")?.state !== "running")
       }
       yield* host.untilState("app-1", "running")
-      yield* host.stop()
     })
   )
 })
@@ -499,17 +411,14 @@ describe("the host's limits", () => {
     "memory is given in document order and the rest wait, naming the shortfall, without an attempt",
     () =>
       Effect.gen(function* () {
-        const host = yield* makeHost({ machine: { memoryMib: 640 + 600 } })
-        yield* host.start()
+        const host = yield* startHost({ machine: { memoryMib: 640 + 600 } })
         yield* host.put(running("app-3", "app-2", "app-1"))
-        yield* host.untilState("app-3", "running")
-        yield* host.untilState("app-2", "running")
+        yield* host.untilRunning("app-3", "app-2")
         assert.strictEqual(host.instanceOf("app-1")?.state, "pending")
         assert.match(host.instanceOf("app-1")?.message ?? "", /168 MiB short/)
         assert.strictEqual(host.state.apps.get("app-1" as never)?.attempts, 0)
         yield* host.put(running("app-2", "app-1"))
         yield* host.untilState("app-1", "running")
-        yield* host.stop()
       })
   )
 
@@ -525,16 +434,13 @@ describe("the host's limits", () => {
       assert.strictEqual(host.instanceOf("app-2")?.state, "pending")
       yield* host.untilState("app-2", "running")
       assert.notStrictEqual(host.instanceOf("app-1")?.state, "running")
-      yield* host.stop()
     })
   )
 
   it.effect("max_apps full is told by name, and the app is placed when a slot comes free", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost({ settings: { maxApps: 1 } })
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      const host = yield* startHost({ settings: { maxApps: 1 } })
+      yield* host.run("app-1")
       yield* host.put(running("app-1", "app-2"))
       yield* host.untilState("app-2", "failed")
       assert.match(host.instanceOf("app-2")?.message ?? "", /all 1 of max_apps are taken/)
@@ -546,7 +452,6 @@ describe("the host's limits", () => {
         })
       )
       yield* host.untilState("app-2", "running")
-      yield* host.stop()
     })
   )
 })
@@ -554,10 +459,7 @@ describe("the host's limits", () => {
 describe("a daemon that ends", () => {
   it.effect("leaves its microVMs running, and the next one takes them up without a second boot", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      const host = yield* hostRunning("app-1")
       const process = host.machine.machineOf("app-1")?.record.process
       const converged = host.instanceOf("app-1")?.convergedAt
       yield* host.stop()
@@ -569,32 +471,24 @@ describe("a daemon that ends", () => {
       assert.deepStrictEqual(host.machine.machineOf("app-1")?.record.process, process)
       assert.strictEqual(host.machine.callsOf("boot", "app-1").length, 1)
       assert.strictEqual(host.instanceOf("app-1")?.convergedAt, converged)
-      yield* host.stop()
     })
   )
 
   it.effect("converges on the document in its notes when the file is gone", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      const host = yield* hostRunning("app-1")
       yield* host.stop()
       host.source.current = { kind: "absent" }
       yield* host.start()
       yield* host.until("the daemon reports", () => host.report()?.state === "ready")
       assert.strictEqual(host.machine.machines.length, 1)
       assert.isDefined(host.report()?.acceptedDigest)
-      yield* host.stop()
     })
   )
 
   it.effect("tells why it cannot take up a microVM and what ends that, until it can", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      const host = yield* hostRunning("app-1")
       const pid = host.machine.machineOf("app-1")?.record.process?.pid
       yield* host.stop()
       host.machine.always("adopt", "app-1", { fail: "QEMU did not answer" })
@@ -611,22 +505,17 @@ describe("a daemon that ends", () => {
       yield* host.untilState("app-1", "running")
       assert.isUndefined(host.instanceOf("app-1")?.message)
       assert.strictEqual(host.machine.callsOf("boot", "app-1").length, 1)
-      yield* host.stop()
     })
   )
 
   it.effect("finds an app whose microVM ended meanwhile, and starts it", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      const host = yield* hostRunning("app-1")
       yield* host.stop()
       yield* host.machine.end("app-1", { kind: "exited", code: 0 })
       yield* host.start()
       yield* host.until("it is booted again", () => host.machine.callsOf("boot", "app-1").length === 2)
       yield* host.untilState("app-1", "running")
-      yield* host.stop()
     })
   )
 
@@ -648,7 +537,6 @@ describe("a daemon that ends", () => {
         assert.strictEqual(host.machine.machines.length, 1)
         assert.isDefined(host.machine.machineOf("app-1")?.bootSpec)
         assert.strictEqual(host.instanceOf("app-1")?.hostPort, 21000)
-        yield* host.stop()
       })
   )
 
@@ -663,7 +551,6 @@ describe("a daemon that ends", () => {
       yield* host.start()
       yield* host.untilState("app-1", "running")
       assert.strictEqual(host.volumes.formattings, 1)
-      yield* host.stop()
     })
   )
 })
@@ -671,10 +558,6 @@ describe("a daemon that ends", () => {
 describe("a start that stands still", () => {
   const steps = ["attach", "boot", "booted", "connect", "hand-over"] as const
   const subjectOf = (step: (typeof steps)[number]) => (step === "attach" ? "slot 0" : "app-1")
-  const stopped = rawDocument({
-    volumes: [rawVolume("app-1")],
-    instances: [rawInstance("app-1", { desiredState: "stopped" })]
-  })
 
   it.effect.each(steps)("at %s is given up when the document asks to stop, and leaves nothing", (step) =>
     Effect.gen(function* () {
@@ -684,13 +567,11 @@ describe("a start that stands still", () => {
       yield* host.start()
       yield* host.put(running("app-1"))
       yield* host.until(`it stands at ${step}`, () => host.machine.callsOf(step, subjectOf(step)).length > 0)
-      yield* host.put(stopped)
+      yield* host.put(stopped("app-1"))
       yield* host.untilState("app-1", "stopped")
       assert.deepStrictEqual(host.machine.machines, [])
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      yield* host.run("app-1")
       assert.strictEqual(host.machine.machines.length, 1)
-      yield* host.stop()
     })
   )
 
@@ -707,7 +588,6 @@ describe("a start that stands still", () => {
       assert.notStrictEqual(host.instanceOf("app-1")?.state, "running")
       yield* Deferred.succeed(gate, undefined)
       yield* host.untilState("app-1", "running")
-      yield* host.stop()
     })
   )
 
@@ -728,7 +608,6 @@ describe("a start that stands still", () => {
         yield* host.start()
         yield* host.untilState("app-1", "running")
         assert.strictEqual(host.machine.machines.length, 1)
-        yield* host.stop()
       })
   )
 
@@ -737,10 +616,8 @@ describe("a start that stands still", () => {
       const host = yield* makeHost()
       host.machine.next(step, subjectOf(step), { interrupt: true })
       yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      yield* host.run("app-1")
       assert.strictEqual(host.machine.machines.length, 1)
-      yield* host.stop()
     })
   )
 
@@ -749,13 +626,11 @@ describe("a start that stands still", () => {
       const host = yield* makeHost()
       host.machine.script("app-1", { shutdownAfterMs: "never" })
       yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
-      yield* host.put(stopped)
+      yield* host.run("app-1")
+      yield* host.put(stopped("app-1"))
       yield* host.untilState("app-1", "stopping")
       yield* host.untilState("app-1", "stopped")
       assert.deepStrictEqual(host.machine.machines, [])
-      yield* host.stop()
     })
   )
 })

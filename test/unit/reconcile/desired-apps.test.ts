@@ -1,6 +1,6 @@
 import { describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { rawDocument, rawInstance, rawVolume } from "./documents.ts"
+import { documentOf, rawInstance } from "./documents.ts"
 import { makeHost } from "./harness.ts"
 
 describe("memory that the document asks for", () => {
@@ -10,17 +10,13 @@ describe("memory that the document asks for", () => {
       const resources = { vcpuCount: 1, memoryMib: 500 }
       yield* host.start()
       yield* host.put(
-        rawDocument({
-          volumes: [rawVolume("app-1"), rawVolume("app-2")],
-          instances: [
-            rawInstance("app-1", { config: { resources, ports: [{ name: "game", guestPort: 4000 }] } }),
-            rawInstance("app-2", { config: { resources } })
-          ]
-        })
+        documentOf(
+          rawInstance("app-1", { config: { resources, ports: [{ name: "game", guestPort: 4000 }] } }),
+          rawInstance("app-2", { config: { resources } })
+        )
       )
       yield* host.untilState("app-1", "failed")
       yield* host.untilState("app-2", "running")
-      yield* host.stop()
     })
   )
 })

@@ -5,16 +5,15 @@ import { TestClock } from "effect/testing"
 import { putReading, readAgain, removeDocument } from "../../../layers/testing/DocumentSource.ts"
 import { HostStateError } from "../../../src/services/HostState.ts"
 import { NO_CHECKPOINTS } from "../../../src/services/VolumeBackend.ts"
-import { rawDocument, rawInstance, rawVolume, running } from "./documents.ts"
-import { makeHost } from "./harness.ts"
+import { documentOf, rawDocument, rawInstance, rawVolume, running, stopped } from "./documents.ts"
+import { hostRunning, makeHost, startHost } from "./harness.ts"
 
 const waiting = "waits for the first document: there is no /memory/desired.json yet"
 
 describe("a host without a document", () => {
   it.effect("is ready, reports four empty lists, and waits for its first one", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       yield* host.until("it reports", () => host.report() !== undefined)
       const report = host.report()
       assert.strictEqual(report?.state, "ready")
@@ -24,7 +23,6 @@ describe("a host without a document", () => {
       )
       assert.strictEqual(report?.message, waiting)
       assert.isUndefined(report?.acceptedDigest)
-      yield* host.stop()
     })
   )
 })
@@ -32,37 +30,30 @@ describe("a host without a document", () => {
 describe("a document", () => {
   it.effect("is reported by its revision and the digest of its bytes", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       yield* host.put(rawDocument({ revision: "2026-09-23T10:00:00Z/7" }))
       yield* host.until("it is accepted", () => host.report()?.acceptedDigest !== undefined)
       assert.strictEqual(host.report()?.acceptedRevision, "2026-09-23T10:00:00Z/7")
       assert.strictEqual(host.report()?.hostId, "host-1")
       assert.match(host.report()?.acceptedDigest ?? "", /^[0-9a-f]{64}$/)
-      yield* host.stop()
     })
   )
 
   it.effect("that is the same again starts nothing, and neither does one with other white space", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      const host = yield* hostRunning("app-1")
       const calls = host.machine.callsOf("boot").length
       yield* readAgain(host.source)
       yield* host.put(JSON.stringify(running("app-1"), null, 4))
       yield* TestClock.adjust("30 seconds")
       assert.strictEqual(host.machine.callsOf("boot").length, calls)
       assert.strictEqual(host.instanceOf("app-1")?.state, "running")
-      yield* host.stop()
     })
   )
 
   it.effect("is looked at again after 100 ms before it is refused: a half-written one does no harm", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       yield* host.until("the first report", () => host.report() !== undefined)
       const whole = JSON.stringify(running("app-1"))
       yield* host.put(whole.slice(0, 200))
@@ -73,7 +64,6 @@ describe("a document", () => {
       yield* host.untilState("app-1", "running")
       const told = new Set(host.reporter.reports.map(({ message }) => message))
       assert.deepStrictEqual([...told], [waiting, null])
-      yield* host.stop()
     })
   )
 
@@ -81,14 +71,10 @@ describe("a document", () => {
     "that cannot be read is refused with the reason, counted once, and the last good one stays in force",
     () =>
       Effect.gen(function* () {
-        const host = yield* makeHost()
-        yield* host.start()
-        yield* host.put(running("app-1"))
-        yield* host.untilState("app-1", "running")
+        const host = yield* hostRunning("app-1")
         yield* putReading(host.source, { kind: "unreadable", reason: "permission denied" })
         yield* host.until("it is told", () => /permission denied/.test(host.report()?.message ?? ""))
         assert.strictEqual(host.instanceOf("app-1")?.state, "running")
-        yield* host.stop()
       })
   )
 
@@ -126,16 +112,12 @@ describe("a document", () => {
         yield* host.put(document)
         yield* says(null)
         assert.strictEqual(host.machine.callsOf("boot").length, 1)
-        yield* host.stop()
       })
   )
 
   it.effect("that is deleted and written anew within 100 ms was never gone", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      const host = yield* hostRunning("app-1")
       const before = host.source.current
       const reports = host.reporter.reports.length
       yield* removeDocument(host.source)
@@ -143,7 +125,6 @@ describe("a document", () => {
       host.source.current = before
       yield* TestClock.adjust("2 minutes")
       assert.isTrue(host.reporter.reports.slice(reports).every(({ message }) => message === null))
-      yield* host.stop()
     })
   )
 
@@ -164,38 +145,25 @@ describe("a document", () => {
       yield* readAgain(host.source)
       yield* host.untilState("app-1", "running")
       assert.isNull(host.report()?.message)
-      yield* host.stop()
     })
   )
 
   it.effect("never has a value of its environments or arguments in a report, whatever is wrong with it", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       const command = {
         program: "/app/server",
         args: ["--token", "hunter2"],
         workingDirectory: "/app",
         environment: { PASSWORD: "hunter2", BROKEN: "hunter2-$NIBRUN_NOPE" }
       }
-      yield* host.put(
-        rawDocument({
-          volumes: [rawVolume("app-1")],
-          instances: [rawInstance("app-1", { config: { command } })]
-        })
-      )
+      yield* host.put(documentOf(rawInstance("app-1", { config: { command } })))
       yield* host.until("it is refused", () => typeof host.report()?.message === "string")
       assert.match(host.report()?.message ?? "", /BROKEN/)
       const ok = { ...command, environment: { PASSWORD: "hunter2" } }
-      yield* host.put(
-        rawDocument({
-          volumes: [rawVolume("app-1")],
-          instances: [rawInstance("app-1", { config: { command: ok } })]
-        })
-      )
+      yield* host.put(documentOf(rawInstance("app-1", { config: { command: ok } })))
       yield* host.untilState("app-1", "running")
       assert.notInclude(JSON.stringify(host.reporter.reports), "hunter2")
-      yield* host.stop()
     })
   )
 })
@@ -203,8 +171,7 @@ describe("a document", () => {
 describe("apps that come and go", () => {
   it.effect("keep their slot and microVM as others join: 1, then 3, then 6", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       const names = ["a", "b", "c", "d", "e", "f"]
       for (const count of [1, 3, 6]) {
         const before = new Map(
@@ -221,14 +188,12 @@ describe("apps that come and go", () => {
         names.map((name) => host.machine.callsOf("boot", name).length),
         names.map(() => 1)
       )
-      yield* host.stop()
     })
   )
 
   it.effect("fill the host to its last slot, and only the one too many is told so", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost({ settings: { maxApps: 63 }, machine: { memoryMib: 100_000 } })
-      yield* host.start()
+      const host = yield* startHost({ settings: { maxApps: 63 }, machine: { memoryMib: 100_000 } })
       const names = Array.from({ length: 64 }, (_, index) => `app-${index}`)
       yield* host.put(running(...names))
       yield* host.until(
@@ -239,14 +204,12 @@ describe("apps that come and go", () => {
       assert.strictEqual(unplaced?.state, "failed")
       assert.match(unplaced?.message ?? "", /max_apps/)
       assert.isUndefined(unplaced?.hostPort)
-      yield* host.stop()
     })
   )
 
   it.effect("leave nothing behind when the whole host is emptied", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       const names = ["a", "b", "c", "d", "e", "f"]
       yield* host.put(running(...names))
       yield* host.until(
@@ -268,14 +231,12 @@ describe("apps that come and go", () => {
       yield* host.put(rawDocument())
       yield* host.until("nothing is reported", () => host.report()?.volumes.length === 0)
       assert.strictEqual(host.state.apps.size, 0)
-      yield* host.stop()
     })
   )
 
   it.effect("leave as many links as apps run after 20 rounds of deploy and remove", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost({ settings: { maxApps: 4 } })
-      yield* host.start()
+      const host = yield* startHost({ settings: { maxApps: 4 } })
       for (let round = 0; round < 20; round++) {
         const name = `app-${round}`
         yield* host.put(running("stays", name))
@@ -293,7 +254,6 @@ describe("apps that come and go", () => {
         assert.strictEqual(host.machine.links.size, 1)
       }
       assert.strictEqual(host.machine.callsOf("boot", "stays").length, 1)
-      yield* host.stop()
     })
   )
 
@@ -301,57 +261,35 @@ describe("apps that come and go", () => {
     "can be stopped from the first document on: a held app answers for itself and is never booted",
     () =>
       Effect.gen(function* () {
-        const host = yield* makeHost()
-        yield* host.start()
-        yield* host.put(
-          rawDocument({
-            volumes: [rawVolume("app-1")],
-            instances: [rawInstance("app-1", { desiredState: "stopped" })]
-          })
-        )
+        const host = yield* startHost()
+        yield* host.put(stopped("app-1"))
         yield* host.untilState("app-1", "stopped")
         assert.strictEqual(host.routes.get("app-1")?.target.kind, "unavailable")
         assert.strictEqual(host.machine.callsOf("boot").length, 0)
         assert.isUndefined(host.instanceOf("app-1")?.layerDigests)
-        yield* host.stop()
       })
   )
 
   it.effect("hand a hostname over from one to the other in one document", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       const named = (appId: string, hostname: string) =>
         rawInstance(appId, { hostnames: [{ hostname, kind: "custom" }] })
-      const volumes = [rawVolume("app-1"), rawVolume("app-2")]
-      yield* host.put(
-        rawDocument({
-          volumes,
-          instances: [named("app-1", "x.example.com"), named("app-2", "y.example.com")]
-        })
-      )
-      yield* host.untilState("app-1", "running")
-      yield* host.untilState("app-2", "running")
-      yield* host.put(
-        rawDocument({
-          volumes,
-          instances: [named("app-1", "y.example.com"), named("app-2", "x.example.com")]
-        })
-      )
+      yield* host.put(documentOf(named("app-1", "x.example.com"), named("app-2", "y.example.com")))
+      yield* host.untilRunning("app-1", "app-2")
+      yield* host.put(documentOf(named("app-1", "y.example.com"), named("app-2", "x.example.com")))
       yield* host.until(
         "both are swapped",
         () =>
           host.routes.get("app-1")?.hostnames[0] === "y.example.com" &&
           host.routes.get("app-2")?.hostnames[0] === "x.example.com"
       )
-      yield* host.stop()
     })
   )
 
   it.effect("have a second volume made but told that nobody uses it", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       const second = rawVolume("app-1", { volumeId: "second" })
       yield* host.put(
         rawDocument({ volumes: [rawVolume("app-1"), second], instances: [rawInstance("app-1")] })
@@ -363,7 +301,6 @@ describe("apps that come and go", () => {
       )
       const report = host.report()?.volumes.find(({ volumeId }) => volumeId === "second")
       assert.match(report?.message ?? "", /not used/)
-      yield* host.stop()
     })
   )
 })
@@ -371,8 +308,7 @@ describe("apps that come and go", () => {
 describe("on volumes that are files on this disk", () => {
   it.effect("checkpoints and exports fail with one sentence, nothing is frozen, and the app goes on", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost({ volumesAreFiles: true })
-      yield* host.start()
+      const host = yield* startHost({ volumesAreFiles: true })
       yield* host.put({
         ...running("app-1"),
         checkpoints: [{ checkpointId: "c-1", volumeId: "app-1-vol", desiredState: "present" }],
@@ -389,7 +325,6 @@ describe("on volumes that are files on this disk", () => {
       assert.strictEqual(host.machine.callsOf("freeze-volume").length, 0)
       assert.strictEqual(host.exported.objects.size, 0)
       assert.strictEqual(host.instanceOf("app-1")?.state, "running")
-      yield* host.stop()
     })
   )
 })

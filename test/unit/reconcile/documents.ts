@@ -71,7 +71,7 @@ export interface DocumentParts {
   readonly revision?: string
 }
 
-/** A document with one volume for each named app that has none of its own in `volumes`. */
+/** A document that is empty but for these parts. */
 export const rawDocument = (parts: DocumentParts = {}) => ({
   hostId: "host-1",
   volumes: [],
@@ -81,9 +81,14 @@ export const rawDocument = (parts: DocumentParts = {}) => ({
   ...parts
 })
 
+/** A document of these instances, each on a volume of its own. */
+export const documentOf = (...instances: ReadonlyArray<{ readonly appId: string }>) =>
+  rawDocument({ volumes: instances.map(({ appId }) => rawVolume(appId)), instances })
+
 /** A document that runs these apps, each on a volume of its own. */
 export const running = (...appIds: ReadonlyArray<string>) =>
-  rawDocument({
-    volumes: appIds.map((appId) => rawVolume(appId)),
-    instances: appIds.map((appId) => rawInstance(appId))
-  })
+  documentOf(...appIds.map((appId) => rawInstance(appId)))
+
+/** A document that holds these apps stopped. */
+export const stopped = (...appIds: ReadonlyArray<string>) =>
+  documentOf(...appIds.map((appId) => rawInstance(appId, { desiredState: "stopped" })))

@@ -9,8 +9,8 @@ import { BundleError } from "../../../src/services/BundleWriter.ts"
 import { StoreUnavailable } from "../../../src/services/ExportStore.ts"
 import { HostStateError } from "../../../src/services/HostState.ts"
 import { CheckpointError, VolumeError } from "../../../src/services/VolumeBackend.ts"
-import { rawDocument, rawInstance, rawVolume, volumeOf } from "./documents.ts"
-import { type Host, makeHost } from "./harness.ts"
+import { documentOf, rawDocument, rawInstance, running, stopped, volumeOf } from "./documents.ts"
+import { type Host, type HostOptions, makeHost, startHost } from "./harness.ts"
 
 const appId = "app-1"
 const volumeId = volumeOf(appId)
@@ -31,23 +31,16 @@ const rawCheckpoint = (changes: Record<string, unknown> = {}) => ({
   ...changes
 })
 
-const app = {
-  volumes: [rawVolume(appId)],
-  instances: [rawInstance(appId)]
-}
+/** The document that runs the app, and asks for these. */
+const withExports = (...exports: ReadonlyArray<unknown>) => ({ ...running(appId), exports })
+const withCheckpoints = (...checkpoints: ReadonlyArray<unknown>) => ({ ...running(appId), checkpoints })
 
 const exportOf = (host: Host, id = "e-1") => host.report()?.exports.find(({ exportId }) => exportId === id)
 const checkpointOf = (host: Host, id = "c-1") =>
   host.report()?.checkpoints.find(({ checkpointId }) => checkpointId === id)
 
 /** A host on which the app runs. */
-const hostWithApp = Effect.fnUntraced(function* (options: Parameters<typeof makeHost>[0] = {}) {
-  const host = yield* makeHost(options)
-  yield* host.start()
-  yield* host.put(rawDocument(app))
-  yield* host.untilState(appId, "running")
-  return host
-})
+const hostWithApp = (options?: HostOptions) => Effect.tap(startHost(options), (host) => host.run(appId))
 
 const untilExport = (host: Host, state: string, id = "e-1") =>
   host.until(`export ${id} is ${state}`, () => exportOf(host, id)?.state === state)
@@ -61,7 +54,7 @@ describe("a checkpoint", () => {
   it.effect("is cut once, flushed before, and is ready with what the store calls it", () =>
     Effect.gen(function* () {
       const host = yield* hostWithApp()
-      yield* host.put(rawDocument({ ...app, checkpoints: [rawCheckpoint()] }))
+      yield* host.put(withCheckpoints(rawCheckpoint()))
       yield* untilCheckpoint(host, "ready")
       assert.strictEqual(checkpointOf(host)?.reference, "memory-1")
       assert.isString(checkpointOf(host)?.readyAt)
@@ -73,37 +66,34 @@ describe("a checkpoint", () => {
       yield* untilCheckpoint(host, "ready")
       assert.strictEqual(checkpointOf(host)?.reference, "memory-1")
       assert.strictEqual(host.volumes.script.count("createCheckpoint"), 1)
-      yield* host.stop()
     })
   )
 
   it.effect("that is absent is deleted, said to be, and leaves the report with the document", () =>
     Effect.gen(function* () {
       const host = yield* hostWithApp()
-      yield* host.put(rawDocument({ ...app, checkpoints: [rawCheckpoint()] }))
+      yield* host.put(withCheckpoints(rawCheckpoint()))
       yield* untilCheckpoint(host, "ready")
-      yield* host.put(rawDocument({ ...app, checkpoints: [rawCheckpoint({ desiredState: "absent" })] }))
+      yield* host.put(withCheckpoints(rawCheckpoint({ desiredState: "absent" })))
       yield* untilCheckpoint(host, "deleted")
       assert.deepStrictEqual(names(host), [])
       assert.strictEqual(host.state.checkpoints.size, 0)
-      yield* host.put(rawDocument(app))
+      yield* host.put(running(appId))
       yield* host.until("it has left", () => host.report()?.checkpoints.length === 0)
-      yield* host.stop()
     })
   )
 
   it.effect("that is not named any more is kept, and is the same when it is named again", () =>
     Effect.gen(function* () {
       const host = yield* hostWithApp()
-      yield* host.put(rawDocument({ ...app, checkpoints: [rawCheckpoint()] }))
+      yield* host.put(withCheckpoints(rawCheckpoint()))
       yield* untilCheckpoint(host, "ready")
-      yield* host.put(rawDocument(app))
+      yield* host.put(running(appId))
       yield* host.until("it has left", () => host.report()?.checkpoints.length === 0)
       assert.deepStrictEqual(names(host), ["c-1"])
-      yield* host.put(rawDocument({ ...app, checkpoints: [rawCheckpoint()] }))
+      yield* host.put(withCheckpoints(rawCheckpoint()))
       yield* untilCheckpoint(host, "ready")
       assert.strictEqual(host.volumes.script.count("createCheckpoint"), 1)
-      yield* host.stop()
     })
   )
 
@@ -111,10 +101,7 @@ describe("a checkpoint", () => {
     Effect.gen(function* () {
       const host = yield* hostWithApp()
       yield* host.put(
-        rawDocument({
-          ...app,
-          checkpoints: [rawCheckpoint(), rawCheckpoint({ checkpointId: "c-2", volumeId: "gone" })]
-        })
+        withCheckpoints(rawCheckpoint(), rawCheckpoint({ checkpointId: "c-2", volumeId: "gone" }))
       )
       yield* untilCheckpoint(host, "ready")
       yield* untilCheckpoint(host, "failed", "c-2")
@@ -122,7 +109,6 @@ describe("a checkpoint", () => {
       yield* host.put(rawDocument({ checkpoints: [rawCheckpoint()] }))
       yield* TestClock.adjust("1 minute")
       assert.strictEqual(checkpointOf(host)?.state, "ready")
-      yield* host.stop()
     })
   )
 
@@ -131,12 +117,11 @@ describe("a checkpoint", () => {
       const host = yield* makeHost()
       const making = host.volumes.script.stall("provision")
       yield* host.start()
-      yield* host.put(rawDocument({ ...app, checkpoints: [rawCheckpoint()] }))
+      yield* host.put(withCheckpoints(rawCheckpoint()))
       yield* host.until("it waits", () => checkpointOf(host)?.message?.includes(volumeId) === true)
       assert.strictEqual(checkpointOf(host)?.state, "pending")
       yield* making.release
       yield* untilCheckpoint(host, "ready")
-      yield* host.stop()
     })
   )
 
@@ -148,12 +133,11 @@ describe("a checkpoint", () => {
         new CheckpointError({ checkpoint: "c-1", operation: "created", reason: "ZeroFS is away" }),
         { times: 2 }
       )
-      yield* host.put(rawDocument({ ...app, checkpoints: [rawCheckpoint()] }))
+      yield* host.put(withCheckpoints(rawCheckpoint()))
       yield* untilCheckpoint(host, "failed")
       assert.match(checkpointOf(host)?.message ?? "", /ZeroFS is away; tried again at \d{4}-/u)
       yield* untilCheckpoint(host, "ready")
       assert.strictEqual(host.volumes.script.count("createCheckpoint"), 3)
-      yield* host.stop()
     })
   )
 
@@ -161,7 +145,7 @@ describe("a checkpoint", () => {
     Effect.gen(function* () {
       const host = yield* hostWithApp()
       const stall = host.volumes.script.stall("createCheckpoint", { at: "after" })
-      yield* host.put(rawDocument({ ...app, checkpoints: [rawCheckpoint()] }))
+      yield* host.put(withCheckpoints(rawCheckpoint()))
       yield* stall.reached
       yield* host.crash()
       host.volumes.script.clear()
@@ -169,14 +153,13 @@ describe("a checkpoint", () => {
       yield* host.start()
       yield* untilCheckpoint(host, "ready")
       assert.strictEqual(host.volumes.script.count("createCheckpoint"), 1)
-      yield* host.stop()
     })
   )
 
   it.effect("that the store has lost is not cut anew: it would be another", () =>
     Effect.gen(function* () {
       const host = yield* hostWithApp()
-      yield* host.put(rawDocument({ ...app, checkpoints: [rawCheckpoint()] }))
+      yield* host.put(withCheckpoints(rawCheckpoint()))
       yield* untilCheckpoint(host, "ready")
       yield* host.stop()
       host.volumes.checkpoints.clear()
@@ -184,17 +167,15 @@ describe("a checkpoint", () => {
       yield* untilCheckpoint(host, "failed")
       assert.include(checkpointOf(host)?.message, "has it no more")
       assert.strictEqual(host.volumes.script.count("createCheckpoint"), 1)
-      yield* host.stop()
     })
   )
 
   it.effect("may not be called as those of exports are", () =>
     Effect.gen(function* () {
       const host = yield* hostWithApp()
-      yield* host.put(rawDocument({ ...app, checkpoints: [rawCheckpoint({ checkpointId: "export-e-1" })] }))
+      yield* host.put(withCheckpoints(rawCheckpoint({ checkpointId: "export-e-1" })))
       yield* untilCheckpoint(host, "failed", "export-e-1")
       assert.strictEqual(host.volumes.script.count("createCheckpoint"), 0)
-      yield* host.stop()
     })
   )
 })
@@ -205,7 +186,7 @@ describe("an export", () => {
       const host = yield* hostWithApp()
       const cutting = host.volumes.script.stall("createCheckpoint")
       const reading = host.bundles.script.stall("read")
-      yield* host.put(rawDocument({ ...app, exports: [rawExport({ environment: { A: "it's" } })] }))
+      yield* host.put(withExports(rawExport({ environment: { A: "it's" } })))
       yield* cutting.reached
       assert.isTrue(isFrozen(host))
       yield* cutting.release
@@ -225,23 +206,21 @@ describe("an export", () => {
       assert.deepStrictEqual(names(host), [])
       assert.deepStrictEqual(host.volumes.opened, [])
       assert.strictEqual(host.bundles.reading, 0)
-      yield* host.stop()
     })
   )
 
   it.effect("is written once: not by the next daemon, and not under another key", () =>
     Effect.gen(function* () {
       const host = yield* hostWithApp()
-      yield* host.put(rawDocument({ ...app, exports: [rawExport()] }))
+      yield* host.put(withExports(rawExport()))
       yield* untilExport(host, "ready")
       const before = exportOf(host)
       yield* host.stop()
       yield* host.start()
-      yield* host.put(rawDocument({ ...app, exports: [rawExport({ objectKey: "other" })] }))
+      yield* host.put(withExports(rawExport({ objectKey: "other" })))
       yield* TestClock.adjust("10 minutes")
       assert.deepStrictEqual(exportOf(host), before)
       assert.strictEqual(host.exported.script.count("put"), 1)
-      yield* host.stop()
     })
   )
 
@@ -249,45 +228,39 @@ describe("an export", () => {
     Effect.gen(function* () {
       const host = yield* hostWithApp()
       for (const [count, parts] of [{ exports: [rawExport({ desiredState: "absent" })] }, {}].entries()) {
-        yield* host.put(rawDocument({ ...app, exports: [rawExport()] }))
+        yield* host.put(withExports(rawExport()))
         yield* untilExport(host, "ready")
         assert.strictEqual(host.exported.script.count("put"), count + 1)
-        yield* host.put(rawDocument({ ...app, ...parts }))
+        yield* host.put({ ...running(appId), ...parts })
         yield* host.until("it is forgotten", () => host.state.exports.size === 0)
         yield* host.until("it has left", () => host.report()?.exports.length === 0)
       }
       assert.strictEqual(host.exported.objects.size, 1, "what was written stays")
-      yield* host.stop()
     })
   )
 
   it.effect("of an app that is stopped takes the volume as it lies", () =>
     Effect.gen(function* () {
       const host = yield* makeHost()
-      const stopped = { ...app, instances: [rawInstance(appId, { desiredState: "stopped" })] }
       yield* host.start()
-      yield* host.put(rawDocument({ ...stopped, exports: [rawExport()] }))
+      yield* host.put({ ...stopped(appId), exports: [rawExport()] })
       yield* untilExport(host, "ready")
       assert.strictEqual(host.machine.callsOf("freeze-volume").length, 0)
-      yield* host.stop()
     })
   )
 
   it.effect("of an app that comes up while it is cut is cut again", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      const stopped = { ...app, instances: [rawInstance(appId, { desiredState: "stopped" })] }
+      const host = yield* startHost()
       const cutting = host.volumes.script.stall("createCheckpoint", { times: 1 })
-      yield* host.put(rawDocument({ ...stopped, exports: [rawExport()] }))
+      yield* host.put({ ...stopped(appId), exports: [rawExport()] })
       yield* cutting.reached
-      yield* host.put(rawDocument({ ...app, exports: [rawExport()] }))
+      yield* host.put(withExports(rawExport()))
       yield* host.untilState(appId, "running")
       yield* cutting.release
       yield* untilExport(host, "ready")
       assert.strictEqual(host.volumes.script.count("createCheckpoint"), 2)
       assert.strictEqual(host.machine.callsOf("freeze-volume").length, 1)
-      yield* host.stop()
     })
   )
 
@@ -297,12 +270,11 @@ describe("an export", () => {
       const release = yield* Deferred.make<void>()
       host.machine.next("booted", appId, { stallUntil: release })
       yield* host.start()
-      yield* host.put(rawDocument({ ...app, exports: [rawExport()] }))
+      yield* host.put(withExports(rawExport()))
       yield* host.until("it waits", () => exportOf(host)?.message?.includes("coming up") === true)
       assert.strictEqual(exportOf(host)?.state, "pending")
       yield* Deferred.succeed(release, undefined)
       yield* untilExport(host, "ready")
-      yield* host.stop()
     })
   )
 
@@ -311,36 +283,31 @@ describe("an export", () => {
       const host = yield* hostWithApp()
       host.bundles.leftOut.sockets = 1
       host.bundles.leftOut.fifos = 2
-      yield* host.put(rawDocument({ ...app, exports: [rawExport()] }))
+      yield* host.put(withExports(rawExport()))
       yield* untilExport(host, "ready")
       assert.strictEqual(exportOf(host)?.message, "left out: 1 socket, 2 FIFOs")
-      yield* host.stop()
     })
   )
 
   it.effect("without a store for it is refused before anything is frozen", () =>
     Effect.gen(function* () {
       const host = yield* hostWithApp({ settings: { hasExportStore: false } })
-      yield* host.put(rawDocument({ ...app, exports: [rawExport()] }))
+      yield* host.put(withExports(rawExport()))
       yield* untilExport(host, "failed")
       assert.include(exportOf(host)?.message, "[exports]")
       yield* TestClock.adjust("10 minutes")
       assert.strictEqual(host.machine.callsOf("freeze-volume").length, 0)
       assert.deepStrictEqual(names(host), [])
-      yield* host.stop()
     })
   )
 
   it.effect("of a volume that the document does not name fails by itself, and the others do not", () =>
     Effect.gen(function* () {
       const host = yield* hostWithApp()
-      yield* host.put(
-        rawDocument({ ...app, exports: [rawExport({ exportId: "e-2", volumeId: "gone" }), rawExport()] })
-      )
+      yield* host.put(withExports(rawExport({ exportId: "e-2", volumeId: "gone" }), rawExport()))
       yield* untilExport(host, "ready")
       assert.strictEqual(exportOf(host, "e-2")?.state, "failed")
       assert.include(exportOf(host, "e-2")?.message, "names no volume gone")
-      yield* host.stop()
     })
   )
 
@@ -440,7 +407,7 @@ describe("an export", () => {
       Effect.gen(function* () {
         const host = yield* hostWithApp()
         lay(host)
-        yield* host.put(rawDocument({ ...app, exports: [rawExport()] }))
+        yield* host.put(withExports(rawExport()))
         yield* untilExport(host, "failed")
         assert.match(exportOf(host)?.message ?? "", new RegExp(`${reason}.*; tried again at \\d{4}-`, "u"))
         assert.isFalse(isFrozen(host))
@@ -450,7 +417,6 @@ describe("an export", () => {
         assert.isFalse(isFrozen(host))
         assert.deepStrictEqual(names(host), [])
         assert.strictEqual(host.instanceOf(appId)?.state, "running")
-        yield* host.stop()
       })
     )
   }
@@ -459,7 +425,7 @@ describe("an export", () => {
     Effect.gen(function* () {
       const host = yield* hostWithApp()
       const cutting = host.volumes.script.stall("createCheckpoint", { times: 1 })
-      yield* host.put(rawDocument({ ...app, exports: [rawExport()] }))
+      yield* host.put(withExports(rawExport()))
       yield* cutting.reached
       const machine = host.machine.machineOf(appId)
       if (machine !== undefined) machine.volumeFrozen = undefined
@@ -468,7 +434,6 @@ describe("an export", () => {
       assert.include(exportOf(host)?.message, "let go of it too early")
       assert.deepStrictEqual(names(host), [])
       yield* untilExport(host, "ready")
-      yield* host.stop()
     })
   )
 
@@ -476,12 +441,11 @@ describe("an export", () => {
     Effect.gen(function* () {
       const host = yield* hostWithApp()
       host.volumes.script.stall("createCheckpoint", { times: 1 })
-      yield* host.put(rawDocument({ ...app, exports: [rawExport()] }))
+      yield* host.put(withExports(rawExport()))
       yield* untilExport(host, "failed")
       assert.include(exportOf(host)?.message, "took longer than 50 s")
       assert.isFalse(isFrozen(host))
       yield* untilExport(host, "ready")
-      yield* host.stop()
     })
   )
 
@@ -489,7 +453,7 @@ describe("an export", () => {
     Effect.gen(function* () {
       const host = yield* hostWithApp()
       host.bundles.script.fail("open", new BundleError({ reason: "it is damaged" }))
-      yield* host.put(rawDocument({ ...app, exports: [rawExport()] }))
+      yield* host.put(withExports(rawExport()))
       yield* untilExport(host, "failed")
       yield* TestClock.adjust("60 seconds")
       const within = host.bundles.script.count("open")
@@ -498,7 +462,6 @@ describe("an export", () => {
       yield* TestClock.adjust("1 hour")
       assert.isAtLeast(host.bundles.script.count("open"), within + 11)
       assert.isAtMost(host.bundles.script.count("open"), within + 17)
-      yield* host.stop()
     })
   )
 
@@ -511,14 +474,13 @@ describe("an export", () => {
       Effect.gen(function* () {
         const host = yield* hostWithApp()
         const stall = lay(host)
-        yield* host.put(rawDocument({ ...app, exports: [rawExport()] }))
+        yield* host.put(withExports(rawExport()))
         yield* stall.reached
-        yield* host.put(rawDocument(app))
+        yield* host.put(running(appId))
         yield* host.until("nothing is left", () => names(host).length === 0 && !isFrozen(host))
         yield* host.until("it has left", () => host.report()?.exports.length === 0)
         assert.deepStrictEqual(host.volumes.opened, [])
         assert.strictEqual(host.exported.objects.size, 0)
-        yield* host.stop()
       })
     )
 
@@ -526,14 +488,13 @@ describe("an export", () => {
       Effect.gen(function* () {
         const host = yield* hostWithApp()
         const stall = lay(host)
-        yield* host.put(rawDocument({ ...app, exports: [rawExport()] }))
+        yield* host.put(withExports(rawExport()))
         yield* stall.reached
         yield* host.stop()
         assert.isFalse(isFrozen(host))
         assert.deepStrictEqual(names(host), [])
         yield* host.start()
         yield* untilExport(host, "ready")
-        yield* host.stop()
       })
     )
 
@@ -541,7 +502,7 @@ describe("an export", () => {
       Effect.gen(function* () {
         const host = yield* hostWithApp()
         const stall = lay(host)
-        yield* host.put(rawDocument({ ...app, exports: [rawExport()] }))
+        yield* host.put(withExports(rawExport()))
         yield* stall.reached
         const gone = new CheckpointError({
           checkpoint: "export-e-1",
@@ -559,7 +520,6 @@ describe("an export", () => {
         yield* untilExport(host, "ready")
         assert.isFalse(isFrozen(host))
         assert.deepStrictEqual(names(host), [])
-        yield* host.stop()
       })
     )
   }
@@ -568,7 +528,7 @@ describe("an export", () => {
     Effect.gen(function* () {
       const host = yield* hostWithApp()
       const writing = host.exported.script.stall("write")
-      yield* host.put(rawDocument({ ...app, exports: [rawExport()] }))
+      yield* host.put(withExports(rawExport()))
       yield* writing.reached
       const away = new CheckpointError({
         checkpoint: "export-e-1",
@@ -580,7 +540,6 @@ describe("an export", () => {
       yield* untilExport(host, "ready")
       assert.deepStrictEqual(names(host), ["export-e-1"])
       yield* host.until("it is gone", () => names(host).length === 0)
-      yield* host.stop()
     })
   )
 
@@ -589,7 +548,7 @@ describe("an export", () => {
     () =>
       Effect.gen(function* () {
         const host = yield* hostWithApp()
-        yield* host.put(rawDocument({ ...app, checkpoints: [rawCheckpoint()] }))
+        yield* host.put(withCheckpoints(rawCheckpoint()))
         yield* untilCheckpoint(host, "ready")
         yield* host.stop()
         const [kept] = host.volumes.checkpoints.values()
@@ -597,47 +556,34 @@ describe("an export", () => {
         yield* host.start()
         yield* host.until("it is gone", () => !host.volumes.checkpoints.has("export-old"))
         assert.deepStrictEqual(names(host), ["c-1"])
-        yield* host.stop()
       })
   )
 
   it.effect("waits for another one to be written, and the app that it is of does not", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      const both = {
-        volumes: [rawVolume("app-1"), rawVolume("app-2")],
-        instances: [rawInstance("app-1"), rawInstance("app-2")]
-      }
-      yield* host.put(rawDocument(both))
-      yield* host.untilState("app-2", "running")
+      const host = yield* startHost()
+      yield* host.run("app-1", "app-2")
       const writing = host.exported.script.stall("write", { subject: "first" })
+      const both = running("app-1", "app-2")
+      const first = rawExport({ objectKey: "first" })
       const second = rawExport({
         exportId: "e-2",
         appId: "app-2",
         volumeId: volumeOf("app-2"),
         objectKey: "second"
       })
-      yield* host.put(rawDocument({ ...both, exports: [rawExport({ objectKey: "first" })] }))
+      yield* host.put({ ...both, exports: [first] })
       yield* writing.reached
-      yield* host.put(rawDocument({ ...both, exports: [rawExport({ objectKey: "first" }), second] }))
+      yield* host.put({ ...both, exports: [first, second] })
       yield* untilExport(host, "pending", "e-2")
       assert.include(exportOf(host, "e-2")?.message, "one export is written at a time")
       const deployed = rawInstance("app-2", { deploymentId: "dep-2" })
-      yield* host.put(
-        rawDocument({
-          ...both,
-          instances: [rawInstance("app-1"), deployed],
-          exports: [rawExport({ objectKey: "first" }), second]
-        })
-      )
-      yield* host.until("app-2 is deployed", () => host.instanceOf("app-2")?.deploymentId === "dep-2")
-      yield* host.untilState("app-2", "running")
+      yield* host.put({ ...documentOf(rawInstance("app-1"), deployed), exports: [first, second] })
+      yield* host.untilDeployed("app-2", "dep-2")
       yield* writing.release
       yield* untilExport(host, "ready")
       yield* untilExport(host, "ready", "e-2")
       assert.deepStrictEqual([...host.exported.objects.keys()].sort(), ["first", "second"])
-      yield* host.stop()
     })
   )
 
@@ -645,13 +591,12 @@ describe("an export", () => {
     Effect.gen(function* () {
       const host = yield* hostWithApp()
       host.bundles.script.fail("read", new BundleError({ reason: "it broke off" }), { times: 1 })
-      yield* host.put(rawDocument({ ...app, exports: [rawExport({ environment: { KEY: "s3cr3t" } })] }))
+      yield* host.put(withExports(rawExport({ environment: { KEY: "s3cr3t" } })))
       yield* untilExport(host, "failed")
       yield* untilExport(host, "ready")
       assert.notInclude(JSON.stringify(host.reporter.reports), "s3cr3t")
       assert.notInclude(JSON.stringify([...host.state.exports.values()]), "s3cr3t")
       assert.isTrue(host.state.exports.has("e-1" as ExportId))
-      yield* host.stop()
     })
   )
 })

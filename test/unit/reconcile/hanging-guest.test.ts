@@ -2,7 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { rawDocument, rawInstance, rawVolume, running } from "./documents.ts"
+import { running, stopped } from "./documents.ts"
 import { type Host, makeHost } from "./harness.ts"
 
 describe("a guest that takes its boot spec and never starts its program", () => {
@@ -29,7 +29,6 @@ describe("a guest that takes its boot spec and never starts its program", () => 
       assert.strictEqual(host.machine.machines.length, 1)
       assert.strictEqual(host.state.apps.get("app-1" as never)?.attempts, 1)
       assert.isUndefined(host.instanceOf("app-1")?.message)
-      yield* host.stop()
     })
   )
 
@@ -47,7 +46,6 @@ describe("a guest that takes its boot spec and never starts its program", () => 
       host.machine.script("app-1", {})
       yield* host.untilState("app-1", "running")
       assert.strictEqual(host.state.apps.get("app-1" as never)?.attempts, 2)
-      yield* host.stop()
     })
   )
 
@@ -63,24 +61,17 @@ describe("a guest that takes its boot spec and never starts its program", () => 
       host.machine.listen("app-1", true)
       yield* host.untilState("app-1", "running")
       assert.strictEqual(boots(host), 1)
-      yield* host.stop()
     })
   )
 
   it.effect("is ended when the document asks to stop, and leaves nothing", () =>
     Effect.gen(function* () {
       const host = yield* hanging()
-      yield* host.put(
-        rawDocument({
-          volumes: [rawVolume("app-1")],
-          instances: [rawInstance("app-1", { desiredState: "stopped" })]
-        })
-      )
+      yield* host.put(stopped("app-1"))
       yield* host.untilState("app-1", "stopped")
       assert.deepStrictEqual(host.machine.machines, [])
       const report = host.report()
       assert.strictEqual(report?.allocatable.memoryMib, report?.capacity.memoryMib)
-      yield* host.stop()
     })
   )
 
@@ -93,7 +84,6 @@ describe("a guest that takes its boot spec and never starts its program", () => 
       yield* host.until("it is booted anew", () => boots(host) === 2, 200_000)
       yield* host.untilState("app-1", "running")
       assert.strictEqual(host.machine.machines.length, 1)
-      yield* host.stop()
     })
   )
 
@@ -110,7 +100,6 @@ describe("a guest that takes its boot spec and never starts its program", () => 
       yield* host.untilState("app-1", "running")
       assert.strictEqual(boots(host), 2)
       assert.strictEqual(host.machine.machines.length, 1)
-      yield* host.stop()
     })
   )
 })

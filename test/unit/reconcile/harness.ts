@@ -37,6 +37,7 @@ import { HostSettings } from "../../../src/reconcile/settings.ts"
 import type { HostReport, InstanceReport } from "../../../src/report/schema.ts"
 import { GuestImage } from "../../../src/services/GuestImage.ts"
 import { type AppRoute, Proxy, type ProxyTraffic, REQUEST_BOUNDS } from "../../../src/services/Proxy.ts"
+import { running } from "./documents.ts"
 
 export interface HostOptions {
   readonly machine?: Partial<HostInfoWorld>
@@ -78,7 +79,7 @@ export const noTraffic: ProxyTraffic = {
   apps: new Map()
 }
 
-/** Everything that outlives a daemon, and the daemon's life and death. */
+/** Everything that outlives a daemon, and the daemon's life and death. The daemon that is there at the test's end is told to end. */
 export const makeHost = Effect.fnUntraced(function* (options: HostOptions = {}) {
   const machine = yield* makeFakeHost
   const source = makeDocumentWorld()
@@ -148,6 +149,7 @@ export const makeHost = Effect.fnUntraced(function* (options: HostOptions = {}) 
     if (daemon !== undefined) yield* Scope.close(daemon.scope, Exit.void)
     daemon = undefined
   })
+  yield* Effect.addFinalizer(stop)
 
   /** The daemon dies on the spot: nothing that it began is cleaned up. */
   const crash = Effect.fnUntraced(function* () {
@@ -173,6 +175,12 @@ export const makeHost = Effect.fnUntraced(function* (options: HostOptions = {}) 
     assert.fail(`not within ${withinMs} ms: ${what}\n${JSON.stringify(report(), null, 1)}`)
   })
 
+  const put = (document: unknown) => putDocument(source, document)
+  const untilState = (appId: string, state: InstanceReport["state"]) =>
+    until(`${appId} is ${state}`, () => instanceOf(appId)?.state === state)
+  const untilRunning = (...appIds: ReadonlyArray<string>) =>
+    Effect.forEach(appIds, (appId) => untilState(appId, "running"), { discard: true })
+
   return {
     machine,
     source,
@@ -197,10 +205,26 @@ export const makeHost = Effect.fnUntraced(function* (options: HostOptions = {}) 
     report,
     instanceOf,
     until,
-    put: (document: unknown) => putDocument(source, document),
-    untilState: (appId: string, state: InstanceReport["state"]) =>
-      until(`${appId} is ${state}`, () => instanceOf(appId)?.state === state)
+    put,
+    untilState,
+    untilRunning,
+    /** Waits until the app is up under this deployment. */
+    untilDeployed: (appId: string, deploymentId: string) =>
+      until(
+        `${deploymentId} of ${appId} runs`,
+        () => instanceOf(appId)?.deploymentId === deploymentId && instanceOf(appId)?.state === "running"
+      ),
+    /** Puts a document that runs these apps and no other, and waits until all of them are up. */
+    run: (...appIds: ReadonlyArray<string>) =>
+      Effect.andThen(put(running(...appIds)), untilRunning(...appIds))
   }
 })
 
 export type Host = Effect.Success<ReturnType<typeof makeHost>>
+
+/** A host with a daemon that has no document yet. */
+export const startHost = (options?: HostOptions) => Effect.tap(makeHost(options), (host) => host.start())
+
+/** A host on which these apps are up. */
+export const hostRunning = (...appIds: ReadonlyArray<string>) =>
+  Effect.tap(startHost(), (host) => host.run(...appIds))

@@ -4,28 +4,13 @@ import { TestClock } from "effect/testing"
 import type { AppId } from "../../../src/document/schema.ts"
 import { HostStateError } from "../../../src/services/HostState.ts"
 import { recordedLog } from "../../support/log.ts"
-import { rawDocument, rawInstance, rawVolume, running } from "./documents.ts"
-import { type Host, makeHost } from "./harness.ts"
+import { documentOf, rawDocument, rawInstance, rawVolume, running, stopped } from "./documents.ts"
+import { type Host, hostRunning, makeHost } from "./harness.ts"
 
 const MIB = 2 ** 20
 
 const seconds = (count: number) =>
   Effect.forEach(Array.from({ length: count }), () => TestClock.adjust(1_000), { discard: true })
-
-/** A host whose daemon runs these apps, each up. */
-const hostOf = Effect.fnUntraced(function* (...appIds: ReadonlyArray<string>) {
-  const host = yield* makeHost()
-  yield* host.start()
-  yield* host.put(running(...appIds))
-  yield* Effect.forEach(appIds, (appId) => host.untilState(appId, "running"), { discard: true })
-  return host
-})
-
-const stopped = (appId: string) =>
-  rawDocument({
-    volumes: [rawVolume(appId)],
-    instances: [rawInstance(appId, { desiredState: "stopped" })]
-  })
 
 const untilMeasured = (host: Host, appId: string, within = 20_000) =>
   host.until(`${appId} is measured`, () => host.instanceOf(appId)?.compute !== undefined, within)
@@ -43,7 +28,7 @@ const metersIn = (host: Host, appId: string) => host.state.meters.get(appId as A
 describe("a guest that runs", () => {
   it.effect("is measured a few seconds after its boot, and reported soon after", () =>
     Effect.gen(function* () {
-      const host = yield* hostOf("app-1")
+      const host = yield* hostRunning("app-1")
       yield* untilMeasured(host, "app-1")
       const compute = host.instanceOf("app-1")?.compute
       assert.strictEqual(compute?.memoryTotalBytes, 256 * MIB)
@@ -55,7 +40,6 @@ describe("a guest that runs", () => {
         usedBytes: MIB,
         measuredAt: compute?.measuredAt ?? ""
       })
-      yield* host.stop()
     })
   )
 
@@ -63,21 +47,20 @@ describe("a guest that runs", () => {
     "is measured again at least once a minute, from then on with the share of CPU time it was busy",
     () =>
       Effect.gen(function* () {
-        const host = yield* hostOf("app-1")
+        const host = yield* hostRunning("app-1")
         yield* untilMeasured(host, "app-1")
         yield* seconds(600)
         const asked = host.machine.callsOf("usage", "app-1").length
         assert.isAtLeast(asked, 10)
         assert.isAtMost(asked, 12)
         assert.approximately(host.instanceOf("app-1")?.compute?.cpuShare ?? -1, 0.01, 0.002)
-        yield* host.stop()
       })
   )
 
   it.effect("that does not answer keeps its last measurement, and is said once not to", () => {
     const log = recordedLog()
     return Effect.gen(function* () {
-      const host = yield* hostOf("app-1")
+      const host = yield* hostRunning("app-1")
       yield* untilMeasured(host, "app-1")
       const before = host.instanceOf("app-1")?.compute
       host.machine.always("usage", "app-1", { fail: "it thinks" })
@@ -92,7 +75,6 @@ describe("a guest that runs", () => {
       host.machine.always("usage", "app-1", undefined)
       yield* seconds(90)
       assert.notStrictEqual(host.instanceOf("app-1")?.compute?.measuredAt, before?.measuredAt)
-      yield* host.stop()
     }).pipe(Effect.provide(log.layer))
   })
 
@@ -102,19 +84,17 @@ describe("a guest that runs", () => {
       const host = yield* makeHost()
       host.machine.usageAnswer("app-1", { memoryTotalBytes: 2 ** 40 })
       yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      yield* host.run("app-1")
       yield* seconds(120)
       assert.isUndefined(host.instanceOf("app-1")?.compute)
       assert.isUndefined(host.report()?.volumes[0]?.usage)
       assert.isTrue(log.lines.some((line) => line.includes(`${2 ** 40} bytes of memory, and was given`)))
-      yield* host.stop()
     }).pipe(Effect.provide(log.layer))
   })
 
   it.effect("is measured by the next daemon too", () =>
     Effect.gen(function* () {
-      const host = yield* hostOf("app-1")
+      const host = yield* hostRunning("app-1")
       yield* untilMeasured(host, "app-1")
       yield* host.stop()
       const asked = host.machine.callsOf("usage", "app-1").length
@@ -122,21 +102,17 @@ describe("a guest that runs", () => {
       assert.isUndefined(host.instanceOf("app-1")?.compute)
       yield* host.until("it is asked", () => host.machine.callsOf("usage", "app-1").length > asked, 5_000)
       yield* untilMeasured(host, "app-1")
-      yield* host.stop()
     })
   )
 })
 
 describe("a guest that falls asleep", () => {
-  const quietForAMinute = rawDocument({
-    volumes: [rawVolume("app-1")],
-    instances: [
-      rawInstance("app-1", {
-        desiredState: "on-request",
-        activation: { sleepWhen: { kind: "traffic-idle", timeoutMs: 60_000 } }
-      })
-    ]
-  })
+  const quietForAMinute = documentOf(
+    rawInstance("app-1", {
+      desiredState: "on-request",
+      activation: { sleepWhen: { kind: "traffic-idle", timeoutMs: 60_000 } }
+    })
+  )
 
   it.effect("is asked nothing before it is up again, and nobody complains", () => {
     const log = recordedLog()
@@ -157,7 +133,6 @@ describe("a guest that falls asleep", () => {
         log.lines.filter((line) => line.includes("not measured")),
         []
       )
-      yield* host.stop()
     }).pipe(Effect.provide(log.layer))
   })
 
@@ -171,7 +146,6 @@ describe("a guest that falls asleep", () => {
       const asked = host.machine.callsOf("usage").length
       yield* seconds(61)
       assert.isAbove(host.machine.callsOf("usage").length, asked)
-      yield* host.stop()
     })
   )
 })
@@ -181,7 +155,7 @@ describe("a guest that is stopped", () => {
     "has no compute any more, but what is known of its volume stays, over a restart of the daemon",
     () =>
       Effect.gen(function* () {
-        const host = yield* hostOf("app-1")
+        const host = yield* hostRunning("app-1")
         yield* untilMeasured(host, "app-1")
         const usage = host.report()?.volumes[0]?.usage
         yield* host.put(stopped("app-1"))
@@ -195,18 +169,16 @@ describe("a guest that is stopped", () => {
         yield* seconds(120)
         assert.deepStrictEqual(host.report()?.volumes[0]?.usage, usage)
         assert.strictEqual(host.machine.callsOf("usage").length, asked)
-        yield* host.stop()
       })
   )
 
   it.effect("loses what is known of its volume with the volume", () =>
     Effect.gen(function* () {
-      const host = yield* hostOf("app-1")
+      const host = yield* hostRunning("app-1")
       yield* untilMeasured(host, "app-1")
       yield* host.put(rawDocument({ volumes: [rawVolume("app-1", { desiredState: "absent" })] }))
       yield* host.until("it is deleted", () => host.report()?.volumes[0]?.state === "deleted")
       assert.isUndefined(host.report()?.volumes[0]?.usage)
-      yield* host.stop()
     })
   )
 })
@@ -219,8 +191,7 @@ describe("guests that are slow to answer", () => {
       const answer = yield* Deferred.make<void>()
       for (const appId of slow) host.machine.always("usage", appId, { stallUntil: answer })
       yield* host.start()
-      yield* host.put(running(...slow))
-      yield* Effect.forEach(slow, (appId) => host.untilState(appId, "running"), { discard: true })
+      yield* host.run(...slow)
       // Each has been asked once, and did not answer.
       yield* seconds(60)
       assert.deepStrictEqual(
@@ -235,7 +206,6 @@ describe("guests that are slow to answer", () => {
       assert.strictEqual(host.machine.callsOf("usage", "quick").length, 1)
       assert.isAtMost(host.machine.callsOf("usage").length - before, 4)
       yield* untilMeasured(host, "quick")
-      yield* host.stop()
     })
   )
 
@@ -246,8 +216,7 @@ describe("guests that are slow to answer", () => {
       const answer = yield* Deferred.make<void>()
       host.machine.always("usage", "*", { stallUntil: answer })
       yield* host.start()
-      yield* host.put(running(...all))
-      yield* Effect.forEach(all, (appId) => host.untilState(appId, "running"), { discard: true })
+      yield* host.run(...all)
       yield* TestClock.adjust(5_000)
       assert.isAtMost(host.machine.callsOf("usage").length, 4)
       yield* Deferred.succeed(answer, undefined)
@@ -255,7 +224,6 @@ describe("guests that are slow to answer", () => {
       yield* host.until("all are measured", () =>
         all.every((appId) => host.instanceOf(appId)?.compute !== undefined)
       )
-      yield* host.stop()
     })
   )
 
@@ -272,7 +240,6 @@ describe("guests that are slow to answer", () => {
       yield* host.put(stopped("app-1"))
       yield* host.until("it is stopped", () => host.instanceOf("app-1")?.state === "stopped", 5_000)
       assert.isAtLeast(host.instanceOf("app-1")?.meters?.runningMs ?? 0, 5_000)
-      yield* host.stop()
     })
   )
 })
@@ -280,7 +247,7 @@ describe("guests that are slow to answer", () => {
 describe("the meters of an app", () => {
   it.effect("are 0 when it is new, and grow with the time that it runs and what its volume holds", () =>
     Effect.gen(function* () {
-      const host = yield* hostOf("app-1")
+      const host = yield* hostRunning("app-1")
       assert.deepStrictEqual(host.instanceOf("app-1")?.meters, {
         runningMs: 0,
         idleMs: 0,
@@ -302,13 +269,12 @@ describe("the meters of an app", () => {
       assert.strictEqual(meters?.txBytes, 9_000)
       assert.approximately(meters?.diskProvisionedMibSeconds ?? 0, 64 * 720, 64 * 70)
       assert.approximately(meters?.diskUsedMibSeconds ?? 0, 720, 80)
-      yield* host.stop()
     })
   )
 
   it.effect("count its volume also while it is stopped, and no time", () =>
     Effect.gen(function* () {
-      const host = yield* hostOf("app-1")
+      const host = yield* hostRunning("app-1")
       yield* untilMeasured(host, "app-1")
       yield* host.put(stopped("app-1"))
       yield* host.untilState("app-1", "stopped")
@@ -323,7 +289,6 @@ describe("the meters of an app", () => {
         64 * 61
       )
       assert.approximately((after?.diskUsedMibSeconds ?? 0) - (before?.diskUsedMibSeconds ?? 0), 600, 61)
-      yield* host.stop()
     })
   )
 
@@ -331,7 +296,7 @@ describe("the meters of an app", () => {
     "are written down when the daemon ends, and go on with the next; the time between is nobody's",
     () =>
       Effect.gen(function* () {
-        const host = yield* hostOf("app-1")
+        const host = yield* hostRunning("app-1")
         yield* seconds(101)
         yield* host.stop()
         const written = metersIn(host, "app-1")
@@ -350,7 +315,7 @@ describe("the meters of an app", () => {
     "count the CPU time of the time between once: the next daemon goes on from the last reading",
     () =>
       Effect.gen(function* () {
-        const host = yield* hostOf("app-1")
+        const host = yield* hostRunning("app-1")
         host.machine.usageAnswer("app-1", { cpuTotalTicks: 1_000, cpuBusyTicks: 100 })
         yield* untilMeasured(host, "app-1")
         yield* host.stop()
@@ -359,13 +324,12 @@ describe("the meters of an app", () => {
         yield* startAgain(host, "app-1")
         yield* untilMeasured(host, "app-1")
         assert.strictEqual(host.instanceOf("app-1")?.meters?.cpuMs, 20_000)
-        yield* host.stop()
       })
   )
 
   it.effect("lose at most what was not written yet when the daemon is killed", () =>
     Effect.gen(function* () {
-      const host = yield* hostOf("app-1")
+      const host = yield* hostRunning("app-1")
       yield* seconds(110)
       // From here on nothing reaches the disk, as nothing does that a killed daemon had in mind.
       const { script } = host.state
@@ -377,14 +341,13 @@ describe("the meters of an app", () => {
       script.clear()
       yield* startAgain(host, "app-1")
       assert.strictEqual(host.instanceOf("app-1")?.meters?.runningMs, written)
-      yield* host.stop()
     })
   )
 
   it.effect("are kept in memory while the notes cannot be written, said once, and written later", () => {
     const log = recordedLog()
     return Effect.gen(function* () {
-      const host = yield* hostOf("app-1")
+      const host = yield* hostRunning("app-1")
       const { script } = host.state
       script.fail(
         "saveMeters",
@@ -396,23 +359,21 @@ describe("the meters of an app", () => {
       script.clear()
       yield* seconds(25)
       assert.isAtLeast(metersIn(host, "app-1")?.runningMs ?? 0, 100_000)
-      yield* host.stop()
     }).pipe(Effect.provide(log.layer))
   })
 
   it.effect("are written in one transaction for all apps, three times a minute", () =>
     Effect.gen(function* () {
-      const host = yield* hostOf("app-1", "app-2", "app-3")
+      const host = yield* hostRunning("app-1", "app-2", "app-3")
       const before = host.state.script.count("saveMeters")
       yield* seconds(600)
       assert.approximately(host.state.script.count("saveMeters") - before, 30, 1)
-      yield* host.stop()
     })
   )
 
   it.effect("are forgotten when the document names the app no more, and begin at 0 when it comes back", () =>
     Effect.gen(function* () {
-      const host = yield* hostOf("app-1", "app-2")
+      const host = yield* hostRunning("app-1", "app-2")
       yield* seconds(100)
       yield* host.put(running("app-2"))
       yield* host.until("it is gone", () => host.machine.machineOf("app-1") === undefined)
@@ -422,45 +383,40 @@ describe("the meters of an app", () => {
       yield* host.untilState("app-1", "running")
       assert.isBelow(host.instanceOf("app-1")?.meters?.runningMs ?? Number.NaN, 10_000)
       assert.isAtLeast(host.instanceOf("app-2")?.meters?.runningMs ?? 0, 100_000)
-      yield* host.stop()
     })
   )
 
   it.effect("are kept as long as the document names a volume of the app", () =>
     Effect.gen(function* () {
-      const host = yield* hostOf("app-1")
+      const host = yield* hostRunning("app-1")
       yield* seconds(100)
       yield* host.put(rawDocument({ volumes: [rawVolume("app-1")] }))
       yield* host.until("it is gone", () => host.instanceOf("app-1") === undefined)
       yield* seconds(30)
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      yield* host.run("app-1")
       assert.isAtLeast(host.instanceOf("app-1")?.meters?.runningMs ?? 0, 100_000)
-      yield* host.stop()
     })
   )
 
   it.effect("make no report by growing alone: those of a stopped app are reported once a minute", () =>
     Effect.gen(function* () {
-      const host = yield* hostOf("app-1")
+      const host = yield* hostRunning("app-1")
       yield* host.put(stopped("app-1"))
       yield* host.untilState("app-1", "stopped")
       yield* seconds(60)
       const before = host.reporter.reports.length
       yield* seconds(600)
       assert.approximately(host.reporter.reports.length - before, 10, 1)
-      yield* host.stop()
     })
   )
 
   it.effect("and measurements of many guests make at most four reports a minute", () =>
     Effect.gen(function* () {
-      const host = yield* hostOf(...Array.from({ length: 16 }, (_, index) => `app-${index}`))
+      const host = yield* hostRunning(...Array.from({ length: 16 }, (_, index) => `app-${index}`))
       yield* seconds(60)
       const before = host.reporter.reports.length
       yield* seconds(600)
       assert.isAtMost(host.reporter.reports.length - before, 41)
-      yield* host.stop()
     })
   )
 })

@@ -5,8 +5,8 @@ import { TestClock } from "effect/testing"
 import { Routes } from "../../../layers/proxy/http/routes.ts"
 import type { AppRoute } from "../../../src/services/Proxy.ts"
 import { volumeFile } from "../../support/volume-file.ts"
-import { rawDocument, rawInstance, rawVolume, running, volumeOf } from "./documents.ts"
-import { makeHost } from "./harness.ts"
+import { documentOf, rawDocument, rawInstance, rawVolume, running, volumeOf } from "./documents.ts"
+import { hostRunning, makeHost, startHost } from "./harness.ts"
 
 /** The real table of routes after what the reconciler has told the proxy. */
 const table = (
@@ -38,23 +38,16 @@ describe("a host under which things go wrong", () => {
   it.effect("a hostname that moves away from an app whose microVM has just ended is the new app's", () =>
     Effect.gen(function* () {
       const host = yield* makeHost()
-      const volumes = [rawVolume("a"), rawVolume("b")]
       yield* host.start()
-      yield* host.put(
-        rawDocument({ volumes, instances: [named("a", "h.example.com"), named("b", "b.example.com")] })
-      )
-      yield* host.untilState("a", "running")
-      yield* host.untilState("b", "running")
+      yield* host.put(documentOf(named("a", "h.example.com"), named("b", "b.example.com")))
+      yield* host.untilRunning("a", "b")
       host.machine.next("kill", "a", { delayMs: 100 })
       yield* host.machine.end("a", { kind: "exited", code: 1 })
       yield* TestClock.adjust(20)
-      yield* host.put(
-        rawDocument({ volumes, instances: [named("a", "a.example.com"), named("b", "h.example.com")] })
-      )
+      yield* host.put(documentOf(named("a", "a.example.com"), named("b", "h.example.com")))
       yield* TestClock.adjust(120_000)
       const routes = table(host.routeLog)
       assert.strictEqual(routes.find("h.example.com")?.appId, "b")
-      yield* host.stop()
     })
   )
 
@@ -63,8 +56,7 @@ describe("a host under which things go wrong", () => {
       const host = yield* makeHost()
       host.machine.script("a", { shutdownAfterMs: "never" })
       yield* host.start()
-      yield* host.put(running("a"))
-      yield* host.untilState("a", "running")
+      yield* host.run("a")
       host.machine.next("kill", "a", { fail: "process 1 is still there 20000 ms after SIGKILL" })
       yield* host.put(rawDocument())
       yield* TestClock.adjust(300_000)
@@ -72,47 +64,40 @@ describe("a host under which things go wrong", () => {
         host.machine.machines.map((m) => m.record.appId),
         []
       )
-      yield* host.stop()
     })
   )
 
   it.effect("memory is given back although a link cannot be taken down at once", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("a"))
-      yield* host.untilState("a", "running")
+      const host = yield* hostRunning("a")
       host.machine.next("detach", "slot 0", { fail: "boo" })
       yield* host.put(rawDocument())
       yield* TestClock.adjust(300_000)
       const report = host.report()
       assert.strictEqual(report?.allocatable.memoryMib, report?.capacity.memoryMib)
-      yield* host.stop()
     })
   )
 
   it.effect("a start that waits for memory takes up a smaller demand of the same deployment", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost({ machine: { memoryMib: 640 + 512 } })
-      yield* host.start()
-      const volumes = [rawVolume("a"), rawVolume("b")]
+      const host = yield* startHost({ machine: { memoryMib: 640 + 512 } })
       const b = (mib: number) => rawInstance("b", { config: { resources: { vcpuCount: 1, memoryMib: mib } } })
-      yield* host.put(rawDocument({ volumes, instances: [rawInstance("a")] }))
+      yield* host.put(
+        rawDocument({ volumes: [rawVolume("a"), rawVolume("b")], instances: [rawInstance("a")] })
+      )
       yield* host.untilState("a", "running")
-      yield* host.put(rawDocument({ volumes, instances: [rawInstance("a"), b(512)] }))
+      yield* host.put(documentOf(rawInstance("a"), b(512)))
       yield* host.untilState("b", "pending")
       yield* TestClock.adjust(10_000)
-      yield* host.put(rawDocument({ volumes, instances: [rawInstance("a"), b(128)] }))
+      yield* host.put(documentOf(rawInstance("a"), b(128)))
       yield* TestClock.adjust(120_000)
       assert.strictEqual(host.instanceOf("b")?.state, "running", JSON.stringify(host.instanceOf("b")))
-      yield* host.stop()
     })
   )
 
   it.effect("the volumes of an app that waits for memory are looked after all the same", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost({ machine: { memoryMib: 640 + 256 } })
-      yield* host.start()
+      const host = yield* startHost({ machine: { memoryMib: 640 + 256 } })
       const old = (state: string) => rawVolume("b", { volumeId: "b-old", desiredState: state })
       yield* host.put(
         rawDocument({
@@ -130,7 +115,6 @@ describe("a host under which things go wrong", () => {
       )
       yield* TestClock.adjust(120_000)
       assert.strictEqual([...host.volumes.volumes.keys()].includes("b-old" as never), false)
-      yield* host.stop()
     })
   )
 
@@ -141,8 +125,7 @@ describe("a host under which things go wrong", () => {
         const host = yield* makeHost()
         host.machine.script("a", { shutdownAfterMs: 9000 })
         yield* host.start()
-        yield* host.put(running("a"))
-        yield* host.untilState("a", "running")
+        yield* host.run("a")
         const moved = { volumeId: volumeOf("a") }
         yield* host.put(
           rawDocument({ volumes: [rawVolume("b", moved)], instances: [rawInstance("b", moved)] })
@@ -160,7 +143,6 @@ describe("a host under which things go wrong", () => {
         assert.strictEqual(told?.state, "failed")
         assert.match(told?.message ?? "", /belongs to app a/)
         assert.strictEqual(host.volumes.formattings, 1)
-        yield* host.stop()
       })
   )
 
@@ -169,8 +151,7 @@ describe("a host under which things go wrong", () => {
       const host = yield* makeHost()
       yield* TestClock.setTime(Date.UTC(2040, 0, 1))
       yield* host.start()
-      yield* host.put(running("a"))
-      yield* host.untilState("a", "running")
+      yield* host.run("a")
       yield* host.machine.end("a", { kind: "exited", code: 1 })
       yield* TestClock.adjust(100)
       yield* host.crash()
@@ -178,16 +159,12 @@ describe("a host under which things go wrong", () => {
       yield* host.start()
       for (let i = 0; i < 600; i++) yield* TestClock.adjust(1000)
       assert.strictEqual(host.machine.machines.length, 1, JSON.stringify(host.instanceOf("a")))
-      yield* host.stop()
     })
   )
 
   it.effect("microVMs that end with their host cost no restarts", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("a"))
-      yield* host.untilState("a", "running")
+      const host = yield* hostRunning("a")
       for (let i = 0; i < 5; i++) {
         yield* TestClock.adjust(3_600_000)
         yield* host.crash()
@@ -199,7 +176,6 @@ describe("a host under which things go wrong", () => {
       yield* host.machine.end("a", { kind: "exited", code: 1 })
       yield* TestClock.adjust(60_000)
       assert.strictEqual(host.instanceOf("a")?.state, "running", JSON.stringify(host.instanceOf("a")))
-      yield* host.stop()
     })
   )
 
@@ -216,7 +192,6 @@ describe("a host under which things go wrong", () => {
       yield* host.untilState("a", "running")
       yield* host.put(running("broken", "a", "b"))
       yield* host.untilState("b", "running")
-      yield* host.stop()
     })
   )
 })

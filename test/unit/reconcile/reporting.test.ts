@@ -7,7 +7,6 @@ import { MAX_MESSAGE } from "../../../src/report/schema.ts"
 import { HostDirectories, type OwnDirectory } from "../../../src/services/HostDirectories.ts"
 import { ReportError } from "../../../src/services/Reporter.ts"
 import { recordedLog } from "../../support/log.ts"
-import { running } from "./documents.ts"
 import { makeHost } from "./harness.ts"
 
 describe("a directory that is taken from under the daemon", () => {
@@ -25,8 +24,7 @@ describe("a directory that is taken from under the daemon", () => {
           Effect.provideService(HostDirectories, { lost: Effect.sync(() => lost) }),
           Effect.provide(layer)
         )
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      yield* host.run("app-1")
       const says = () => host.report()?.message ?? ""
       const said = (start: string) => lines.filter((line) => line.startsWith(`Error ${start}`)).length
       lost = [run]
@@ -50,7 +48,6 @@ describe("a directory that is taken from under the daemon", () => {
         /^\/var\/lib\/nibrunner .*; \/memory\/desired\.json is gone/u.test(says())
       )
       assert.strictEqual(said(state.path), 2)
-      yield* host.stop()
     })
   )
 })
@@ -62,8 +59,7 @@ describe("a report that cannot be written", () => {
       const host = yield* makeHost()
       const sentence = "the report /state/reported.json cannot be written: the disk is full"
       yield* host.start().pipe(Effect.provide(layer))
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      yield* host.run("app-1")
       host.reporter.script.fail(
         "write",
         new ReportError({ path: "/state/reported.json", reason: "the disk is full" })
@@ -76,7 +72,6 @@ describe("a report that cannot be written", () => {
       )
       host.reporter.script.clear()
       yield* host.until("it is said", () => lines.includes("Info the report is written again"), 61_000)
-      yield* host.stop()
     })
   )
 })

@@ -3,8 +3,8 @@ import { Effect } from "effect"
 import { TestClock } from "effect/testing"
 import { MAX_MESSAGE } from "../../../src/report/schema.ts"
 import { LayerUnusable } from "../../../src/services/LayerImages.ts"
-import { digest, rawDocument, rawInstance, rawVolume, running } from "./documents.ts"
-import { type Host, makeHost } from "./harness.ts"
+import { digest, documentOf, rawDocument, rawInstance, rawVolume, running } from "./documents.ts"
+import { type Host, makeHost, startHost } from "./harness.ts"
 
 const stepsOf = (host: Host, appId: string) =>
   ["boot", "kill", "shutdown", "attach", "detach"].map(
@@ -16,11 +16,9 @@ describe("a document with one field that is wrong", () => {
     "is refused whole: the apps go on as they were, and the report stays with the last good one",
     () =>
       Effect.gen(function* () {
-        const host = yield* makeHost()
-        yield* host.start()
+        const host = yield* startHost()
         yield* host.put({ ...running("app-1", "app-2"), revision: "r1" })
-        yield* host.untilState("app-1", "running")
-        yield* host.untilState("app-2", "running")
+        yield* host.untilRunning("app-1", "app-2")
         const accepted = host.report()?.acceptedDigest
         const steps = stepsOf(host, "app-1")
         const sleeping = { sleepWhen: { kind: "traffic-idle", timeoutMs: 60_000 } }
@@ -45,7 +43,6 @@ describe("a document with one field that is wrong", () => {
           assert.strictEqual(host.routes.get("app-1")?.target.kind, "up")
         }
         assert.deepStrictEqual(stepsOf(host, "app-1"), steps)
-        yield* host.stop()
       })
   )
 })
@@ -61,8 +58,7 @@ describe("an instance that asks for what this host has not", () => {
   ) =>
     it.effect(name, () =>
       Effect.gen(function* () {
-        const host = yield* makeHost({ settings })
-        yield* host.start()
+        const host = yield* startHost({ settings })
         const neighbour = rawInstance("app-2", { hostnames: [] })
         yield* host.put(
           rawDocument({
@@ -76,7 +72,6 @@ describe("an instance that asks for what this host has not", () => {
         assert.isNull(host.report()?.message)
         assert.isEmpty(host.machine.callsOf("boot", "app-1"))
         assert.strictEqual(host.state.apps.get("app-1" as never)?.attempts ?? 0, 0)
-        yield* host.stop()
       })
     )
 
@@ -128,8 +123,7 @@ describe("an instance that asks for what this host has not", () => {
 describe("what the report says of an instance", () => {
   it.effect("is no field that nobody knows yet: they are absent, not null", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost({ machine: { memoryMib: 640 + 256 } })
-      yield* host.start()
+      const host = yield* startHost({ machine: { memoryMib: 640 + 256 } })
       yield* host.put(running("app-1", "app-2"))
       yield* host.untilState("app-1", "running")
       yield* host.untilState("app-2", "pending")
@@ -145,7 +139,6 @@ describe("what the report says of an instance", () => {
         assert.notProperty(waiting, field)
       yield* host.machine.end("app-1", { kind: "exited", code: 0 })
       yield* host.until("the exit is told", () => host.instanceOf("app-1")?.lastExitCode === 0)
-      yield* host.stop()
     })
   )
 
@@ -168,7 +161,6 @@ describe("what the report says of an instance", () => {
       const message = host.instanceOf("app-1")?.message ?? ""
       assert.isAbove(message.length, MAX_MESSAGE / 2)
       assert.isAtMost(message.length, MAX_MESSAGE)
-      yield* host.stop()
     })
   )
 
@@ -182,15 +174,12 @@ describe("what the report says of an instance", () => {
       }))
       host.machine.next("boot", "app-1", { delayMs: 2000 })
       yield* host.start()
-      yield* host.put(
-        rawDocument({ volumes: [rawVolume("app-1")], instances: [rawInstance("app-1", { layers })] })
-      )
+      yield* host.put(documentOf(rawInstance("app-1", { layers })))
       yield* host.machine.awaitCall("boot", "app-1")
       yield* host.until("it is reported", () => host.instanceOf("app-1") !== undefined)
       assert.isEmpty(host.instanceOf("app-1")?.layerDigests ?? [])
       yield* host.untilState("app-1", "running")
       assert.deepStrictEqual(host.instanceOf("app-1")?.layerDigests, ["c", "b", "a"].map(digest))
-      yield* host.stop()
     })
   )
 
@@ -200,7 +189,7 @@ describe("what the report says of an instance", () => {
       Effect.gen(function* () {
         const host = yield* makeHost()
         const asked = (changes: Parameters<typeof rawInstance>[1]) =>
-          rawDocument({ volumes: [rawVolume("app-1")], instances: [rawInstance("app-1", changes)] })
+          documentOf(rawInstance("app-1", changes))
         yield* host.start()
         yield* host.put(asked({}))
         yield* host.untilState("app-1", "starting")
@@ -225,7 +214,6 @@ describe("what the report says of an instance", () => {
         const second = host.instanceOf("app-1")?.convergedAt
         assert.isDefined(second)
         assert.notStrictEqual(second, first)
-        yield* host.stop()
       })
   )
 })

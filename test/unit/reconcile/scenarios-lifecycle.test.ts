@@ -3,20 +3,19 @@ import { Effect, SubscriptionRef } from "effect"
 import { TestClock } from "effect/testing"
 import { putObject } from "../../../layers/testing/ArtifactStore.ts"
 import { AppId } from "../../../src/document/schema.ts"
-import { digest, rawDocument, rawInstance, rawVolume, running, volumeOf } from "./documents.ts"
-import { type Host, makeHost } from "./harness.ts"
+import {
+  digest,
+  documentOf,
+  type InstanceChanges,
+  rawDocument,
+  rawInstance,
+  rawVolume,
+  running,
+  volumeOf
+} from "./documents.ts"
+import { hostRunning, makeHost, startHost } from "./harness.ts"
 
-const one = (
-  changes: Parameters<typeof rawInstance>[1] = {},
-  volume: ReturnType<typeof rawVolume> = rawVolume("app-1")
-) => rawDocument({ volumes: [volume], instances: [rawInstance("app-1", changes)] })
-
-const untilRelease = (host: Host, deploymentId: string) =>
-  host.until(
-    `${deploymentId} runs`,
-    () =>
-      host.instanceOf("app-1")?.deploymentId === deploymentId && host.instanceOf("app-1")?.state === "running"
-  )
+const one = (changes: InstanceChanges = {}) => documentOf(rawInstance("app-1", changes))
 
 describe("a new deployment of an app that runs", () => {
   it.effect("has its own layers and nothing of the last one's, on the volume that there was", () =>
@@ -25,16 +24,15 @@ describe("a new deployment of an app that runs", () => {
       const layer = (letter: string) => [{ kind: "filesystem", digest: digest(letter), objectKey: letter }]
       yield* host.start()
       yield* host.put(one({ layers: layer("a") }))
-      yield* untilRelease(host, "dep-1")
+      yield* host.untilDeployed("app-1", "dep-1")
       const before = host.machine.machineOf("app-1")
       yield* host.put(one({ deploymentId: "dep-2", layers: layer("b") }))
-      yield* untilRelease(host, "dep-2")
+      yield* host.untilDeployed("app-1", "dep-2")
       const after = host.machine.machineOf("app-1")
       assert.deepStrictEqual(host.instanceOf("app-1")?.layerDigests, [digest("b")])
       assert.notStrictEqual(after?.record.machineId, before?.record.machineId)
       assert.deepStrictEqual(after?.spec.volume, before?.spec.volume)
       assert.strictEqual(host.volumes.formattings, 1)
-      yield* host.stop()
     })
   )
 
@@ -49,16 +47,15 @@ describe("a new deployment of an app that runs", () => {
         } as never)
       yield* host.start()
       yield* host.put(one())
-      yield* untilRelease(host, "dep-1")
+      yield* host.untilDeployed("app-1", "dep-1")
       yield* said("of the first\n")
       const log = () => (host.logs.records.get("app-1" as never) ?? []).join("")
       yield* host.until("it is logged", () => log().includes("of the first"))
       yield* host.put(one({ deploymentId: "dep-2" }))
-      yield* untilRelease(host, "dep-2")
+      yield* host.untilDeployed("app-1", "dep-2")
       yield* said("of the second\n")
       yield* host.until("it is logged too", () => log().includes("of the second"))
       assert.include(log(), "of the first")
-      yield* host.stop()
     })
   )
 
@@ -76,9 +73,8 @@ describe("a new deployment of an app that runs", () => {
       assert.strictEqual(host.machine.callsOf("boot", "app-1").length, boots)
       host.machine.script("app-1", {})
       yield* host.put(one({ deploymentId: "dep-2" }))
-      yield* untilRelease(host, "dep-2")
+      yield* host.untilDeployed("app-1", "dep-2")
       assert.isUndefined(host.instanceOf("app-1")?.message)
-      yield* host.stop()
     })
   )
 })
@@ -86,26 +82,23 @@ describe("a new deployment of an app that runs", () => {
 describe("a microVM that ends by itself", () => {
   it.effect("is no restart of the program: the count stays 0, and the exit is told", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       yield* host.put(one())
-      yield* untilRelease(host, "dep-1")
+      yield* host.untilDeployed("app-1", "dep-1")
       yield* host.machine.end("app-1", { kind: "killed", signal: "SIGKILL" })
       yield* host.until("it was booted again", () => host.machine.callsOf("boot", "app-1").length === 2)
-      yield* untilRelease(host, "dep-1")
+      yield* host.untilDeployed("app-1", "dep-1")
       assert.strictEqual(host.instanceOf("app-1")?.restartCount, 0)
       assert.notProperty(host.instanceOf("app-1") ?? {}, "lastExitCode")
       assert.strictEqual(host.volumes.formattings, 1)
-      yield* host.stop()
     })
   )
 
   it.effect("while its program died by a signal, told as that", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       yield* host.put(one())
-      yield* untilRelease(host, "dep-1")
+      yield* host.untilDeployed("app-1", "dep-1")
       yield* host.machine.say("app-1", {
         kind: "restarting",
         attempt: 2,
@@ -123,7 +116,6 @@ describe("a microVM that ends by itself", () => {
         backoffMs: 2000,
         reason: "the guest's memory was used up"
       })
-      yield* host.stop()
     })
   )
 })
@@ -133,16 +125,14 @@ describe("the slot of an app that has gone", () => {
     "is the next app's with nothing of the last one: its volume, log, hostname and microVM are its own",
     () =>
       Effect.gen(function* () {
-        const host = yield* makeHost({ settings: { maxApps: 1 } })
-        yield* host.start()
+        const host = yield* startHost({ settings: { maxApps: 1 } })
         yield* host.put(one())
-        yield* untilRelease(host, "dep-1")
+        yield* host.untilDeployed("app-1", "dep-1")
         const port = host.instanceOf("app-1")?.hostPort
         const old = host.machine.machineOf("app-1")?.record.machineId
         yield* host.put(rawDocument({ volumes: [rawVolume("app-1", { desiredState: "absent" })] }))
         yield* host.until("the volume is deleted", () => host.report()?.volumes[0]?.state === "deleted")
-        yield* host.put(running("app-2"))
-        yield* host.untilState("app-2", "running")
+        yield* host.run("app-2")
         assert.strictEqual(host.instanceOf("app-2")?.hostPort, port)
         const machine = host.machine.machineOf("app-2")
         assert.notStrictEqual(machine?.record.machineId, old)
@@ -151,15 +141,13 @@ describe("the slot of an app that has gone", () => {
         assert.isFalse(host.routes.has("app-1"))
         assert.isFalse(host.logs.records.has("app-1" as never))
         assert.isUndefined(host.machine.machineOf("app-1"))
-        yield* host.stop()
       })
   )
 
   it.effect("is another's only after max_apps was raised: who found none is placed by the next daemon", () =>
     Effect.gen(function* () {
       const settings = { maxApps: 1 }
-      const host = yield* makeHost({ settings })
-      yield* host.start()
+      const host = yield* startHost({ settings })
       yield* host.put(running("app-1", "app-2"))
       yield* host.untilState("app-1", "running")
       yield* host.untilState("app-2", "failed")
@@ -171,7 +159,6 @@ describe("the slot of an app that has gone", () => {
       yield* host.untilState("app-2", "running")
       assert.strictEqual(host.instanceOf("app-1")?.hostPort, port)
       assert.strictEqual(host.machine.callsOf("boot", "app-1").length, 1)
-      yield* host.stop()
     })
   )
 })
@@ -194,7 +181,6 @@ describe("a start under max_concurrent_vm_starts", () => {
         /say hello|first word|60/u.test(host.instanceOf("app-1")?.message ?? "")
       )
       assert.strictEqual(host.state.apps.get("app-2" as never)?.attempts, 1)
-      yield* host.stop()
     })
   )
 })
@@ -202,11 +188,7 @@ describe("a start under max_concurrent_vm_starts", () => {
 describe("volumes that cannot be reached for a while", () => {
   it.effect("are told by every app that is up, and untold when they can be reached again", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("a", "b"))
-      yield* host.untilState("a", "running")
-      yield* host.untilState("b", "running")
+      const host = yield* hostRunning("a", "b")
       yield* SubscriptionRef.set(host.volumes.trouble, "ZeroFS does not answer")
       const says = (appId: string) => host.instanceOf(appId)?.message
       yield* host.until("both say so", () =>
@@ -215,7 +197,6 @@ describe("volumes that cannot be reached for a while", () => {
       assert.strictEqual(host.instanceOf("a")?.state, "running")
       yield* SubscriptionRef.set(host.volumes.trouble, undefined)
       yield* host.until("neither does", () => ["a", "b"].every((appId) => says(appId) === undefined))
-      yield* host.stop()
     })
   )
 })
@@ -223,11 +204,7 @@ describe("volumes that cannot be reached for a while", () => {
 describe("a port of an app that another program has", () => {
   it.effect("is told by that app alone, which serves its hostnames, and untold when it can be had", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("a", "b"))
-      yield* host.untilState("a", "running")
-      yield* host.untilState("b", "running")
+      const host = yield* hostRunning("a", "b")
       const says = (appId: string) => host.instanceOf(appId)?.message
       const refused = (...entries: ReadonlyArray<readonly [AppId, ReadonlyArray<string>]>) =>
         SubscriptionRef.set(host.proxy.refusedPorts, new Map(entries))
@@ -244,7 +221,6 @@ describe("a port of an app that another program has", () => {
       yield* host.until("it says what is left", () => says("a")?.includes("TCP") === false)
       yield* refused()
       yield* host.until("it says nothing", () => says("a") === undefined)
-      yield* host.stop()
     })
   )
 })
@@ -266,7 +242,6 @@ describe("a volume that starts with contents", () => {
       yield* host.put(contents("/elsewhere"))
       yield* TestClock.adjust(60_000)
       assert.strictEqual(host.artifacts.script.count("fetch"), 1)
-      yield* host.stop()
     })
   )
 
@@ -288,7 +263,6 @@ describe("a volume that starts with contents", () => {
       yield* stall.release
       yield* host.untilState("a", "running")
       assert.isUndefined(message())
-      yield* host.stop()
     })
   )
 
@@ -304,7 +278,6 @@ describe("a volume that starts with contents", () => {
       yield* host.untilState("a", "failed")
       assert.match(host.instanceOf("a")?.message ?? "", /seeds\/a.*sha-256/u)
       assert.strictEqual(host.report()?.volumes[0]?.state, "failed")
-      yield* host.stop()
     })
   )
 })

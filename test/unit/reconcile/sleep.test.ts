@@ -4,14 +4,14 @@ import { Deferred, Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import { openConnection, openRequest, request } from "../../../layers/testing/Proxy.ts"
 import { ObjectMissing } from "../../../src/services/ArtifactStore.ts"
-import { rawDocument, rawInstance, rawVolume } from "./documents.ts"
-import { type Host, makeHost } from "./harness.ts"
+import { documentOf, type InstanceChanges, rawDocument, rawInstance, rawVolume } from "./documents.ts"
+import { type Host, makeHost, startHost } from "./harness.ts"
 
 const minute = 60_000
 const at = { hostname: "app-1.example.com" }
 const snapshotDir = "/memory/snapshots/app-1"
 
-const onRequest = (extra: Record<string, unknown> = {}) =>
+const onRequest = (extra: InstanceChanges = {}) =>
   rawInstance("app-1", {
     desiredState: "on-request",
     hostnames: [{ hostname: at.hostname, kind: "platform" }],
@@ -19,23 +19,26 @@ const onRequest = (extra: Record<string, unknown> = {}) =>
     ...extra
   })
 
-const documentOf = (...instances: ReadonlyArray<{ readonly appId?: unknown }>) =>
-  rawDocument({ volumes: instances.map(({ appId }) => rawVolume(String(appId))), instances })
-
 /** A host with one app that is up. */
-const awake = Effect.fnUntraced(function* (extra: Record<string, unknown> = {}) {
-  const host = yield* makeHost()
-  yield* host.start()
+const awake = Effect.fnUntraced(function* (extra: InstanceChanges = {}) {
+  const host = yield* startHost()
   yield* host.put(documentOf(onRequest(extra)))
   yield* host.untilState("app-1", "running")
   return host
 })
 
 /** A host with one app that has been put to sleep by its quiet. */
-const asleep = Effect.fnUntraced(function* (extra: Record<string, unknown> = {}) {
+const asleep = Effect.fnUntraced(function* (extra: InstanceChanges = {}) {
   const host = yield* awake(extra)
   yield* host.untilState("app-1", "idle")
   return host
+})
+
+/** Has the app that sleeps wake for a request, which it answers. */
+const wakeByRequest = Effect.fnUntraced(function* (host: Host) {
+  const answer = yield* Effect.forkChild(request(host.proxy, at))
+  yield* host.untilState("app-1", "running")
+  assert.strictEqual((yield* Fiber.join(answer)).kind, "app")
 })
 
 const counter = (host: Host) => host.machine.machineOf("app-1")?.memory
@@ -48,22 +51,19 @@ describe("an app that is on-request", () => {
       assert.deepStrictEqual(host.machine.machines, [])
       assert.isTrue(host.machine.snapshots.has(snapshotDir))
       assert.strictEqual(host.instanceOf("app-1")?.message, undefined)
-      yield* host.stop()
     })
   )
 
   it.effect("sleeps five minutes after its last request when the document says nothing", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      const { activation: _, ...plain } = onRequest() as Record<string, unknown>
+      const host = yield* startHost()
+      const { activation: _, ...plain } = onRequest()
       yield* host.put(documentOf(plain))
       yield* host.untilState("app-1", "running")
       yield* TestClock.adjust(295_000)
       assert.strictEqual(host.instanceOf("app-1")?.state, "running")
       yield* TestClock.adjust(10_000)
       yield* host.untilState("app-1", "idle")
-      yield* host.stop()
     })
   )
 
@@ -79,33 +79,28 @@ describe("an app that is on-request", () => {
       assert.strictEqual(host.instanceOf("app-1")?.state, "running")
       yield* open.finish
       yield* host.untilState("app-1", "idle")
-      yield* host.stop()
     })
   )
 
   it.effect("never sleeps when its policy is never, nor when it is running", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       yield* host.put(
         documentOf(
           onRequest({ activation: { sleepWhen: { kind: "never" } } }),
           rawInstance("app-2", { desiredState: "running", hostnames: [] })
         )
       )
-      yield* host.untilState("app-1", "running")
-      yield* host.untilState("app-2", "running")
+      yield* host.untilRunning("app-1", "app-2")
       yield* TestClock.adjust(60 * minute)
       assert.strictEqual(host.instanceOf("app-1")?.state, "running")
       assert.strictEqual(host.instanceOf("app-2")?.state, "running")
-      yield* host.stop()
     })
   )
 
   it.effect("sleeps at the end of its lifetime although a request is open, but not before 30 s more", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       yield* host.put(
         documentOf(onRequest({ activation: { sleepWhen: { kind: "max-lifetime", ttlMs: minute } } }))
       )
@@ -115,10 +110,7 @@ describe("an app that is on-request", () => {
       assert.strictEqual(host.instanceOf("app-1")?.state, "running")
       yield* TestClock.adjust(10_000)
       yield* host.untilState("app-1", "idle")
-      const answer = yield* Effect.forkChild(request(host.proxy, at))
-      yield* host.untilState("app-1", "running")
-      assert.strictEqual((yield* Fiber.join(answer)).kind, "app")
-      yield* host.stop()
+      yield* wakeByRequest(host)
     })
   )
 
@@ -127,15 +119,12 @@ describe("an app that is on-request", () => {
       const host = yield* awake()
       counter(host)?.set("count", 2)
       yield* host.untilState("app-1", "idle")
-      const answer = yield* Effect.forkChild(request(host.proxy, at))
-      yield* host.untilState("app-1", "running")
-      assert.strictEqual((yield* Fiber.join(answer)).kind, "app")
+      yield* wakeByRequest(host)
       assert.strictEqual(counter(host)?.get("count"), 2)
       assert.strictEqual(host.machine.callsOf("boot").length, 1)
       assert.strictEqual(host.machine.callsOf("wake").length, 1)
       assert.strictEqual(host.instanceOf("app-1")?.restartCount, 0)
       assert.isFalse(host.machine.snapshots.has(snapshotDir))
-      yield* host.stop()
     })
   )
 
@@ -155,7 +144,6 @@ describe("an app that is on-request", () => {
       const page = yield* host.metrics
       assert.match(page, /nibrunner_app_wakes_total\{app="app-1",outcome="restored"\} 1/u)
       assert.match(page, /nibrunner_wake_requests_coalesced_total 31/u)
-      yield* host.stop()
     })
   )
 
@@ -172,7 +160,6 @@ describe("an app that is on-request", () => {
       yield* host.until("the caller is answered", () => answer.pollUnsafe() !== undefined)
       assert.strictEqual((yield* Fiber.join(answer)).kind, "app")
       assert.strictEqual(host.machine.callsOf("wake").length, 1)
-      yield* host.stop()
     })
   )
 
@@ -186,14 +173,12 @@ describe("an app that is on-request", () => {
       assert.strictEqual(host.instanceOf("app-1")?.state, "running")
       assert.strictEqual(host.routes.get("app-1")?.target.kind, "up")
       yield* open.finish
-      yield* host.stop()
     })
   )
 
   it.effect("runs on with its memory when its sleep fails, says why, and is tried again ever later", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
+      const host = yield* startHost()
       host.machine.always("sleep", "app-1", { fail: "no space is left in snapshot_dir" })
       yield* host.put(documentOf(onRequest()))
       yield* host.untilState("app-1", "running")
@@ -213,7 +198,6 @@ describe("an app that is on-request", () => {
       assert.strictEqual(counter(host)?.get("count"), 1)
       host.machine.always("sleep", "app-1", undefined)
       yield* host.untilState("app-1", "idle")
-      yield* host.stop()
     })
   )
 
@@ -240,7 +224,6 @@ describe("an app that is on-request", () => {
       host.machine.always("thaw", "app-1", undefined)
       yield* Deferred.succeed(answer, undefined)
       yield* host.untilState("app-1", "idle")
-      yield* host.stop()
     })
   )
 
@@ -268,7 +251,6 @@ describe("an app that is on-request", () => {
       yield* host.until("app-1 sleeps", () => host.instanceOf("app-1")?.state === "idle", 8_000)
       yield* TestClock.adjust(20_000)
       assert.isAbove(host.machine.callsOf("freeze").length, tries + 1)
-      yield* host.stop()
     })
   )
 
@@ -282,7 +264,6 @@ describe("an app that is on-request", () => {
       assert.strictEqual(host.routes.get("app-1")?.target.kind, "up")
       if (machine !== undefined) machine.waitsForVolume = false
       yield* host.untilState("app-1", "idle")
-      yield* host.stop()
     })
   )
 
@@ -296,7 +277,6 @@ describe("an app that is on-request", () => {
       yield* Deferred.succeed(gate, undefined)
       yield* host.until("it boots again", () => host.machine.callsOf("boot").length === 2)
       yield* host.untilState("app-1", "running")
-      yield* host.stop()
     })
   )
 
@@ -308,23 +288,19 @@ describe("an app that is on-request", () => {
           const host = yield* asleep()
           const snapshot = host.machine.snapshots.get(snapshotDir)
           if (snapshot !== undefined) snapshot.damage = damage
-          const answer = yield* Effect.forkChild(request(host.proxy, at))
-          yield* host.untilState("app-1", "running")
-          assert.strictEqual((yield* Fiber.join(answer)).kind, "app")
+          yield* wakeByRequest(host)
           assert.strictEqual(host.machine.callsOf("boot").length, 2)
           assert.isFalse(host.machine.snapshots.has(snapshotDir))
           const page = yield* host.metrics
           assert.match(page, /nibrunner_snapshots_discarded_total\{reason="damaged"\} 1/u)
           assert.match(page, /nibrunner_app_wakes_total\{app="app-1",outcome="cold_boot"\} 1/u)
-          yield* host.stop()
         })
     )
   }
 
   it.effect("sleeps on when there is no room, and the caller is told to come back", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost({ machine: { memoryMib: 640 + 300 } })
-      yield* host.start()
+      const host = yield* startHost({ machine: { memoryMib: 640 + 300 } })
       yield* host.put(documentOf(onRequest()))
       yield* host.untilState("app-1", "running")
       yield* host.untilState("app-1", "idle")
@@ -345,7 +321,6 @@ describe("an app that is on-request", () => {
       )
       assert.strictEqual(host.instanceOf("app-1")?.state, "idle")
       assert.isTrue(host.machine.snapshots.has(snapshotDir))
-      yield* host.stop()
     })
   )
 
@@ -358,24 +333,19 @@ describe("an app that is on-request", () => {
         const first = yield* request(host.proxy, at)
         assert.strictEqual(first.kind === "proxy" ? first.status : 200, 503)
         assert.strictEqual(host.instanceOf("app-1")?.state, "idle")
-        const second = yield* Effect.forkChild(request(host.proxy, at))
-        yield* host.untilState("app-1", "running")
-        assert.strictEqual((yield* Fiber.join(second)).kind, "app")
+        yield* wakeByRequest(host)
         assert.strictEqual(host.machine.callsOf("boot").length, 1)
-        yield* host.stop()
       })
   )
 
   it.effect("is woken by a connection to a raw port, which then reaches it", () =>
     Effect.gen(function* () {
       const ports = [{ name: "echo", guestPort: 4000 }]
-      const base = onRequest() as { readonly config: Record<string, unknown> }
-      const host = yield* asleep({ config: { ...base.config, ports } })
+      const host = yield* asleep({ config: { ports } })
       const slotPort = host.instanceOf("app-1")?.hostPort ?? 0
       const connection = yield* Effect.forkChild(openConnection(host.proxy, slotPort + 1))
       yield* host.untilState("app-1", "running")
       assert.strictEqual((yield* Fiber.join(connection)).reached?.port, 4000)
-      yield* host.stop()
     })
   )
 
@@ -389,7 +359,6 @@ describe("an app that is on-request", () => {
       assert.isFalse(host.machine.snapshots.has(snapshotDir))
       yield* host.untilState("app-1", "idle")
       assert.strictEqual(host.machine.snapshots.get(snapshotDir)?.record.deploymentId, "dep-2")
-      yield* host.stop()
     })
   )
 
@@ -408,11 +377,8 @@ describe("an app that is on-request", () => {
       assert.strictEqual((yield* request(host.proxy, at)).kind, "proxy")
       yield* host.put(documentOf(onRequest()))
       yield* host.untilState("app-1", "idle")
-      const answer = yield* Effect.forkChild(request(host.proxy, at))
-      yield* host.untilState("app-1", "running")
-      assert.strictEqual((yield* Fiber.join(answer)).kind, "app")
+      yield* wakeByRequest(host)
       assert.strictEqual(host.machine.callsOf("boot").length, 1)
-      yield* host.stop()
     })
   )
 
@@ -420,16 +386,11 @@ describe("an app that is on-request", () => {
     Effect.gen(function* () {
       const host = yield* asleep()
       const older = host.machine.snapshots.get(snapshotDir)
-      const first = yield* Effect.forkChild(request(host.proxy, at))
-      yield* host.untilState("app-1", "running")
-      yield* Fiber.join(first)
+      yield* wakeByRequest(host)
       yield* host.untilState("app-1", "idle")
       if (older !== undefined) host.machine.snapshots.set(snapshotDir, older)
-      const second = yield* Effect.forkChild(request(host.proxy, at))
-      yield* host.untilState("app-1", "running")
-      assert.strictEqual((yield* Fiber.join(second)).kind, "app")
+      yield* wakeByRequest(host)
       assert.strictEqual(host.machine.callsOf("boot").length, 2)
-      yield* host.stop()
     })
   )
 
@@ -439,7 +400,6 @@ describe("an app that is on-request", () => {
       yield* host.put(documentOf(onRequest({ desiredState: "running", activation: null })))
       yield* host.untilState("app-1", "running")
       assert.strictEqual(host.machine.callsOf("wake").length, 1)
-      yield* host.stop()
     })
   )
 
@@ -455,7 +415,6 @@ describe("an app that is on-request", () => {
       host.machine.always("wake", "app-1", undefined)
       yield* host.untilState("app-1", "running")
       assert.strictEqual(host.machine.callsOf("boot").length, 1)
-      yield* host.stop()
     })
   )
 
@@ -470,11 +429,8 @@ describe("an app that is on-request", () => {
       yield* host.untilState("app-1", "idle")
       yield* TestClock.adjust(minute)
       assert.strictEqual(host.machine.callsOf("boot").length, 1)
-      const answer = yield* Effect.forkChild(request(host.proxy, at))
-      yield* host.untilState("app-1", "running")
-      assert.strictEqual((yield* Fiber.join(answer)).kind, "app")
+      yield* wakeByRequest(host)
       assert.strictEqual(host.machine.callsOf("boot").length, 2)
-      yield* host.stop()
     })
   )
 
@@ -485,7 +441,6 @@ describe("an app that is on-request", () => {
       yield* host.until("it has left the report", () => host.instanceOf("app-1") === undefined)
       yield* host.until("its snapshot is gone", () => host.machine.snapshots.size === 0)
       yield* host.until("its route is gone", () => !host.routes.has("app-1"))
-      yield* host.stop()
     })
   )
 
@@ -495,11 +450,8 @@ describe("an app that is on-request", () => {
       yield* host.stop()
       yield* host.start()
       yield* host.untilState("app-1", "idle")
-      const answer = yield* Effect.forkChild(request(host.proxy, at))
-      yield* host.untilState("app-1", "running")
-      assert.strictEqual((yield* Fiber.join(answer)).kind, "app")
+      yield* wakeByRequest(host)
       assert.strictEqual(host.machine.callsOf("boot").length, 1)
-      yield* host.stop()
     })
   )
 
@@ -528,7 +480,6 @@ describe("an app that is on-request", () => {
         assert.strictEqual(host.machine.machines.length, 1)
         assert.isUndefined(host.machine.machineOf("app-1")?.frozen)
         yield* host.untilState("app-1", "idle")
-        yield* host.stop()
       })
     )
   }
@@ -548,10 +499,9 @@ describe("a release that replaces one that is up", () => {
       )
       assert.strictEqual(host.instanceOf("app-1")?.state, "pending")
       assert.strictEqual((yield* request(host.proxy, at)).kind, "app")
-      yield* host.until("the new one is up", () => host.instanceOf("app-1")?.state === "running")
+      yield* host.untilState("app-1", "running")
       assert.strictEqual(host.instanceOf("app-1")?.deploymentId, "dep-2")
       assert.strictEqual(host.machine.callsOf("boot").length, 2)
-      yield* host.stop()
     })
   )
 
@@ -568,11 +518,10 @@ describe("a release that replaces one that is up", () => {
       yield* host.put(documentOf(onRequest({ deploymentId: "dep-2", hostnames: [] })))
       yield* TestClock.adjust(1_000)
       assert.isAbove(host.images.script.count("prepare"), fetches)
-      yield* host.until("the new one is up", () => host.instanceOf("app-1")?.state === "running")
+      yield* host.untilState("app-1", "running")
       yield* TestClock.adjust(30_000)
       assert.strictEqual(host.instanceOf("app-1")?.message, undefined)
       assert.strictEqual(host.machine.callsOf("freeze").length, 0)
-      yield* host.stop()
     })
   )
 
@@ -586,7 +535,6 @@ describe("a release that replaces one that is up", () => {
       yield* host.until("the new one is up", () => host.machine.callsOf("hand-over").length === 2)
       yield* host.until("answered", () => answer.pollUnsafe() !== undefined)
       assert.strictEqual((yield* Fiber.join(answer)).kind, "app")
-      yield* host.stop()
     })
   )
 })

@@ -3,22 +3,21 @@ import { Effect } from "effect"
 import type { VolumeId } from "../../../src/document/schema.ts"
 import { VolumeError } from "../../../src/services/VolumeBackend.ts"
 import { type InstanceChanges, rawDocument, rawInstance, rawVolume, volumeOf } from "./documents.ts"
-import { type Host, makeHost } from "./harness.ts"
+import { type Host, startHost } from "./harness.ts"
 
 const MIB = 2 ** 20
 const small = 64 * MIB
 const large = 128 * MIB
 
-const documentOf = (sizeBytes: number, changes: InstanceChanges = {}) =>
+const sized = (sizeBytes: number, changes: InstanceChanges = {}) =>
   rawDocument({
     volumes: [rawVolume("app-1", { sizeBytes })],
     instances: [rawInstance("app-1", changes)]
   })
 
 const hostWith = Effect.fnUntraced(function* (sizeBytes: number, changes: InstanceChanges = {}) {
-  const host = yield* makeHost()
-  yield* host.start()
-  yield* host.put(documentOf(sizeBytes, changes))
+  const host = yield* startHost()
+  yield* host.put(sized(sizeBytes, changes))
   yield* host.untilState("app-1", changes.desiredState === "stopped" ? "stopped" : "running")
   return host
 })
@@ -32,41 +31,37 @@ describe("a volume that the document makes larger", () => {
   it.effect("waits for its app's next boot while a microVM uses it, and says so", () =>
     Effect.gen(function* () {
       const host = yield* hostWith(small)
-      yield* host.put(documentOf(large))
+      yield* host.put(sized(large))
       yield* untilMessage(host, `grows from ${small} to ${large} bytes when its app boots next`)
       assert.strictEqual(volumeIn(host)?.state, "ready")
       assert.strictEqual(volumeIn(host)?.sizeBytes, small)
       assert.strictEqual(deviceOf(host), small)
-      yield* host.put(documentOf(large, { deploymentId: "dep-2" }))
-      yield* host.until("dep-2 runs", () => host.instanceOf("app-1")?.deploymentId === "dep-2")
-      yield* host.untilState("app-1", "running")
+      yield* host.put(sized(large, { deploymentId: "dep-2" }))
+      yield* host.untilDeployed("app-1", "dep-2")
       assert.strictEqual(deviceOf(host), large)
       assert.strictEqual(volumeIn(host)?.sizeBytes, large)
       assert.isUndefined(volumeIn(host)?.message)
       assert.strictEqual(host.volumes.formattings, 1)
-      yield* host.stop()
     })
   )
 
   it.effect("has grown before the microVM is booted that takes the place of one that died", () =>
     Effect.gen(function* () {
       const host = yield* hostWith(small)
-      yield* host.put(documentOf(large))
+      yield* host.put(sized(large))
       yield* untilMessage(host, "when its app boots next")
       yield* host.machine.end("app-1", { kind: "killed", signal: "SIGKILL" })
       yield* host.until("it is booted again", () => host.machine.callsOf("boot", "app-1").length === 2)
       assert.strictEqual(deviceOf(host), large)
-      yield* host.stop()
     })
   )
 
   it.effect("grows at once while no microVM uses it", () =>
     Effect.gen(function* () {
       const host = yield* hostWith(small, { desiredState: "stopped" })
-      yield* host.put(documentOf(large, { desiredState: "stopped" }))
+      yield* host.put(sized(large, { desiredState: "stopped" }))
       yield* host.until("it has grown", () => volumeIn(host)?.sizeBytes === large)
       assert.strictEqual(deviceOf(host), large)
-      yield* host.stop()
     })
   )
 
@@ -76,14 +71,13 @@ describe("a volume that the document makes larger", () => {
       const full = (volumeId: string) =>
         new VolumeError({ volumeId, operation: "grown", reason: "the disk is full" })
       host.volumes.script.fail("provision", full)
-      yield* host.put(documentOf(large))
+      yield* host.put(sized(large))
       yield* untilMessage(host, "the disk is full")
       assert.strictEqual(volumeIn(host)?.state, "failed")
       yield* host.untilState("app-1", "running")
-      yield* host.put(documentOf(small))
+      yield* host.put(sized(small))
       yield* host.until("it is as asked", () => volumeIn(host)?.state === "ready")
       assert.isUndefined(volumeIn(host)?.message)
-      yield* host.stop()
     })
   )
 })
@@ -93,27 +87,25 @@ describe("a volume that the document makes smaller", () => {
     Effect.gen(function* () {
       const host = yield* hostWith(large)
       const machineId = host.machine.machineOf("app-1")?.record.machineId
-      yield* host.put(documentOf(small))
+      yield* host.put(sized(small))
       yield* untilMessage(host, `keeps its ${large} bytes: the document asks for ${small}`)
       assert.strictEqual(volumeIn(host)?.state, "failed")
       assert.strictEqual(volumeIn(host)?.sizeBytes, large)
       assert.strictEqual(host.instanceOf("app-1")?.state, "running")
       assert.strictEqual(host.machine.machineOf("app-1")?.record.machineId, machineId)
-      yield* host.put(documentOf(large))
+      yield* host.put(sized(large))
       yield* host.until("it is as asked", () => volumeIn(host)?.state === "ready")
       assert.strictEqual(host.machine.machineOf("app-1")?.record.machineId, machineId)
-      yield* host.stop()
     })
   )
 
   it.effect("keeps its app from no start", () =>
     Effect.gen(function* () {
       const host = yield* hostWith(large, { desiredState: "stopped" })
-      yield* host.put(documentOf(small))
+      yield* host.put(sized(small))
       yield* host.untilState("app-1", "running")
       yield* untilMessage(host, "a volume never shrinks")
       assert.strictEqual(deviceOf(host), large)
-      yield* host.stop()
     })
   )
 
@@ -124,7 +116,6 @@ describe("a volume that the document makes smaller", () => {
         rawDocument({ volumes: [rawVolume("app-1", { sizeBytes: small, desiredState: "absent" })] })
       )
       yield* host.until("it is deleted", () => volumeIn(host)?.state === "deleted")
-      yield* host.stop()
     })
   )
 })

@@ -3,8 +3,8 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { AppId, type VolumeId } from "../../../src/document/schema.ts"
 import { VolumeError } from "../../../src/services/VolumeBackend.ts"
-import { rawDocument, rawInstance, rawVolume, running, volumeOf } from "./documents.ts"
-import { type Host, makeHost } from "./harness.ts"
+import { documentOf, rawDocument, rawInstance, rawVolume, running, volumeOf } from "./documents.ts"
+import { type Host, hostRunning, makeHost, startHost } from "./harness.ts"
 
 const told = (host: Host, volumeId: string) =>
   host.report()?.volumes.find((volume) => volume.volumeId === volumeId)
@@ -35,7 +35,6 @@ describe("a volume that was never made", () => {
       const instances = [rawInstance("app-2", { volumeId: volumeOf("app-1") })]
       yield* host.put(rawDocument({ volumes, instances }))
       yield* host.untilState("app-2", "running")
-      yield* host.stop()
     })
   )
 
@@ -49,16 +48,12 @@ describe("a volume that was never made", () => {
       yield* host.put(rawDocument())
       yield* host.until("it is kept", () => told(host, volumeOf("app-1"))?.state === "detached")
       assert.isTrue(host.volumes.volumes.has(volumeOf("app-1") as VolumeId))
-      yield* host.stop()
     })
   )
 
   it.effect("takes nothing from the app whose volume it is, when it was asked for under another", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      const host = yield* hostRunning("app-1")
       const stolen = rawVolume("app-2", { volumeId: volumeOf("app-1") })
       yield* host.put(rawDocument({ volumes: [stolen] }))
       yield* host.until(
@@ -69,17 +64,15 @@ describe("a volume that was never made", () => {
       yield* host.put(rawDocument())
       yield* host.until("the thief is forgotten", () => host.report()?.volumes.length === 1)
       assert.deepInclude(told(host, volumeOf("app-1")), { appId: AppId.make("app-1"), state: "detached" })
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      yield* host.run("app-1")
       assert.strictEqual(host.volumes.formattings, 1)
-      yield* host.stop()
     })
   )
 })
 
 describe("a volume that the document puts in the place of another", () => {
   const first = volumeOf("app-1")
-  const documentOf = (changes: Record<string, unknown> = {}, volumes = [first, "second"]) =>
+  const sleeper = (changes: Record<string, unknown> = {}, volumes = [first, "second"]) =>
     rawDocument({
       volumes: volumes.map((volumeId) => rawVolume("app-1", { volumeId })),
       instances: [
@@ -93,13 +86,12 @@ describe("a volume that the document puts in the place of another", () => {
 
   it.effect("is not used until the next deployment, while the app sleeps on the other, which says so", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      yield* host.start()
-      yield* host.put(documentOf())
+      const host = yield* startHost()
+      yield* host.put(sleeper())
       yield* host.untilState("app-1", "idle")
       yield* untilTold(host, first, undefined)
       yield* untilTold(host, "second", `not used: the instance of app-1 names volume ${first}`)
-      yield* host.put(documentOf({ volumeId: "second" }))
+      yield* host.put(sleeper({ volumeId: "second" }))
       yield* untilTold(
         host,
         first,
@@ -110,14 +102,13 @@ describe("a volume that the document puts in the place of another", () => {
         "second",
         `not used until the next deploymentId: app-1 booted with volume ${first}`
       )
-      yield* host.put(documentOf({ volumeId: "second" }, ["second"]))
+      yield* host.put(sleeper({ volumeId: "second" }, ["second"]))
       yield* host.until("the first is detached", () => told(host, first)?.state === "detached")
       assert.match(told(host, first)?.message ?? "", /^in use until the next deploymentId/u)
-      yield* host.put(documentOf({ volumeId: "second", deploymentId: "dep-2" }))
+      yield* host.put(sleeper({ volumeId: "second", deploymentId: "dep-2" }))
       yield* host.untilState("app-1", "running")
       yield* untilTold(host, first, "not used: the instance of app-1 names volume second")
       yield* untilTold(host, "second", undefined)
-      yield* host.stop()
     })
   )
 })
@@ -125,21 +116,15 @@ describe("a volume that the document puts in the place of another", () => {
 describe("an app that is to be stopped", () => {
   it.effect("is stopped although no slot is left for it, which it says", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost({ settings: { maxApps: 1 } })
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "running")
+      const host = yield* startHost({ settings: { maxApps: 1 } })
+      yield* host.run("app-1")
       const both = (desiredState: "running" | "stopped") =>
-        rawDocument({
-          volumes: [rawVolume("app-1"), rawVolume("app-2")],
-          instances: [rawInstance("app-1"), rawInstance("app-2", { desiredState })]
-        })
+        documentOf(rawInstance("app-1"), rawInstance("app-2", { desiredState }))
       yield* host.put(both("stopped"))
       yield* host.untilState("app-2", "stopped")
       assert.strictEqual(host.instanceOf("app-2")?.message, "no slot is left: all 1 of max_apps are taken")
       yield* host.put(both("running"))
       yield* host.untilState("app-2", "failed")
-      yield* host.stop()
     })
   )
 })
