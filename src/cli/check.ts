@@ -2,7 +2,7 @@
 import { Console, Effect, FileSystem, Option, Runtime, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { orList } from "../document/near-names.ts"
-import { MAX_DOCUMENT_BYTES } from "../document/text.ts"
+import { readBounded } from "./bounded-file.ts"
 import { paragraphs } from "./help.ts"
 import { printable } from "./printable.ts"
 import { markedLine, type Source, sourceOf } from "./source-line.ts"
@@ -44,34 +44,27 @@ const inDirectory = Effect.fnUntraced(function* (directory: string) {
   return `it is a directory; name a file in it${paths.length === 0 ? "" : `, as ${orList(paths)}`}`
 })
 
-const readSome = Effect.fnUntraced(function* (file: string) {
-  const files = yield* FileSystem.FileSystem
-  const { size, type } = yield* files.stat(file)
-  // What is larger is refused by its size alone, unread; a pipe does not tell its size.
-  if (type === "File" && size > MAX_DOCUMENT_BYTES)
-    return { reason: `it has ${size} bytes, and at most ${MAX_DOCUMENT_BYTES} are read` }
-  if (type === "Directory") return { reason: yield* inDirectory(file) }
-  return { bytes: yield* files.readFile(file) }
-})
-
 const verdictOn = Effect.fnUntraced(function* (file: string, as: Option.Option<FileKind>) {
   const refused = (reason: string) =>
     unreadable(
       Option.getOrElse(as, () => "desired"),
       reason
     )
-  return yield* readSome(file).pipe(
-    Effect.flatMap(({ bytes, reason }) =>
-      bytes === undefined
-        ? Effect.succeed(refused(reason))
-        : judge(
-            file,
-            bytes,
-            Option.getOrElse(as, () => kindOf(file, bytes))
-          )
+  const files = yield* FileSystem.FileSystem
+  return yield* readBounded(file).pipe(
+    Effect.flatMap((bytes) =>
+      judge(
+        file,
+        bytes,
+        Option.getOrElse(as, () => kindOf(file, bytes))
+      )
     ),
-    Effect.catch((error) =>
-      Effect.succeed(refused(error.reason._tag === "NotFound" ? "there is no such file" : error.message))
+    Effect.catch(({ reason }) =>
+      files.stat(file).pipe(
+        Effect.flatMap(({ type }) => (type === "Directory" ? inDirectory(file) : Effect.succeed(reason))),
+        Effect.orElseSucceed(() => reason),
+        Effect.map(refused)
+      )
     )
   )
 })

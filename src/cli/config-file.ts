@@ -1,5 +1,6 @@
 /** Finding and reading this host's `config.toml`. */
-import { Effect, FileSystem, Result, Schema } from "effect"
+import { Effect, Result, Schema } from "effect"
+import { readBoundedText } from "./bounded-file.ts"
 import { environmentVariable } from "./environment.ts"
 
 /** Where the configuration lies unless `NIBRUNNER_CONFIG` says otherwise. */
@@ -36,15 +37,8 @@ export const configFile = Effect.map(environmentVariable("NIBRUNNER_CONFIG"), (p
 
 /** Reads the configuration in a file, or refuses it by its first problem. */
 export const readConfigAt = Effect.fnUntraced(function* (file: string) {
-  const files = yield* FileSystem.FileSystem
-  const text = yield* files.readFileString(file).pipe(
-    Effect.mapError(
-      (error) =>
-        new ConfigUnreadable({
-          file,
-          reason: error.reason._tag === "NotFound" ? "there is no such file" : error.message
-        })
-    )
+  const text = yield* readBoundedText(file).pipe(
+    Effect.mapError(({ reason }) => new ConfigUnreadable({ file, reason }))
   )
   // Loaded where it is needed: most commands read no configuration.
   const { decodeConfig } = yield* Effect.promise(() => import("../config/decode.ts"))

@@ -1,12 +1,13 @@
 /** The secrets that this host's configuration needs, from the environment that the daemon was started with. */
-import { Effect, FileSystem, Result } from "effect"
+import { Effect, Result } from "effect"
 import { hostEnvFile, hostSecrets, namesSetIn, neededVariables } from "../config/host-env.ts"
 import type { HostConfig } from "../config/schema.ts"
+import { readBoundedText } from "./bounded-file.ts"
 import { environmentVariable } from "./environment.ts"
 
 /** Who starts the daemon by hand may not be allowed to read the file: then nothing is known of it. */
 const setInFile = (file: string) =>
-  Effect.flatMap(FileSystem.FileSystem, (files) => files.readFileString(file)).pipe(
+  readBoundedText(file).pipe(
     Effect.map(namesSetIn),
     Effect.orElseSucceed((): ReadonlySet<string> => new Set())
   )

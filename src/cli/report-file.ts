@@ -1,6 +1,7 @@
 /** Reading `reported.json` as the daemon has written it. */
-import { Effect, FileSystem, Result, Schema } from "effect"
+import { Effect, Result, Schema } from "effect"
 import { HostReport } from "../report/schema.ts"
+import { readBoundedText } from "./bounded-file.ts"
 
 /** There is no report, or it is none. */
 export class ReportUnreadable extends Schema.TaggedError<ReportUnreadable>()("ReportUnreadable", {
@@ -29,17 +30,14 @@ export const reportFile = (stateDir: string): string => `${stateDir}/reported.js
 
 /** Fails with the sentence for who asked. */
 export const readReport = Effect.fnUntraced(function* (path: string) {
-  const files = yield* FileSystem.FileSystem
   const unreadable = (reason: string, missing = false) => new ReportUnreadable({ path, reason, missing })
-  const text = yield* files
-    .readFileString(path)
-    .pipe(
-      Effect.mapError((error) =>
-        error.reason._tag === "NotFound"
-          ? unreadable("there is no such file. Has the daemon run on this host?", true)
-          : unreadable(error.message)
-      )
+  const text = yield* readBoundedText(path).pipe(
+    Effect.mapError(({ missing, reason }) =>
+      missing
+        ? unreadable("there is no such file. Has the daemon run on this host?", true)
+        : unreadable(reason)
     )
+  )
   const value = yield* Effect.try({
     try: (): unknown => JSON.parse(text),
     // The parser's own message quotes the text.

@@ -1,8 +1,9 @@
 /** Reads a document and the host's notes, foresees, and prints. */
-import { Console, Effect, FileSystem, Result, Schema } from "effect"
+import { Console, Effect, Result, Schema } from "effect"
 import { TerminalCapabilities } from "effect/cli"
 import { decodeDocument } from "../document/decode.ts"
 import { foresee } from "../foresight/foresee.ts"
+import { readBounded } from "./bounded-file.ts"
 import { verdictJson, verdictListing } from "./check.ts"
 import { Failed } from "./failure.ts"
 import { hostNow } from "./host-now.ts"
@@ -30,15 +31,8 @@ const refuse = Effect.fnUntraced(function* (file: string, bytes: Uint8Array, jso
 
 /** Prints what this host would do with the document in the file. */
 export const showPlan = Effect.fnUntraced(function* (file: string, json: boolean) {
-  const files = yield* FileSystem.FileSystem
-  const bytes = yield* files.readFile(file).pipe(
-    Effect.mapError(
-      (error) =>
-        new DocumentUnreadable({
-          file,
-          reason: error.reason._tag === "NotFound" ? "there is no such file" : error.message
-        })
-    )
+  const bytes = yield* readBounded(file).pipe(
+    Effect.mapError(({ reason }) => new DocumentUnreadable({ file, reason }))
   )
   const document = decodeDocument(bytes)
   if (Result.isFailure(document)) return yield* refuse(file, bytes, json)
