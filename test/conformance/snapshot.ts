@@ -58,13 +58,14 @@ export const snapshotConformance = (
   describe(`${name} as a keeper of machines that sleep`, () => {
     type Body<A> = Effect.Effect<A, unknown, Hypervisor | Guest | Scope.Scope>
 
-    const test = (
+    type Host = SnapshotHarness & ReturnType<typeof stepsOf>
+    /** Runs as a daemon of its own, which ends after it. */
+    type RunDaemon = <A>(body: Body<A>) => Effect.Effect<A, unknown>
+
+    /** A test over the lives of several daemons. */
+    const testDaemons = (
       sentence: string,
-      body: (
-        harness: SnapshotHarness & ReturnType<typeof stepsOf>,
-        /** Runs as a daemon of its own, which ends after it. */
-        daemon: <A>(body: Body<A>) => Effect.Effect<A, unknown>
-      ) => Effect.Effect<void, unknown, Scope.Scope>
+      body: (host: Host, daemon: RunDaemon) => Effect.Effect<void, unknown, Scope.Scope>
     ) =>
       it.live(sentence, () =>
         Effect.flatMap(make, (harness) =>
@@ -74,7 +75,11 @@ export const snapshotConformance = (
         )
       )
 
-    const stepsOf = ({ program, again, place, patienceMs }: SnapshotHarness) => {
+    /** A test within the life of one daemon. */
+    const test = (sentence: string, body: (host: Host) => Body<void>) =>
+      testDaemons(sentence, (host, daemon) => daemon(body(host)))
+
+    const stepsOf = ({ spec, program, again, place, patienceMs }: SnapshotHarness) => {
       const talk = <A, E>(machine: Machine, say: (session: GuestSession) => Effect.Effect<A, E>) =>
         Effect.scoped(
           Effect.flatMap(
@@ -101,6 +106,9 @@ export const snapshotConformance = (
           freeze(machine),
           hypervisor((service) => service.sleep(machine, place(machine.record.appId)))
         )
+      /** A machine whose program ran, and that sleeps. */
+      const asleep = (appId: string, slot = 0) =>
+        Effect.tap(spec(appId, slot), (machine) => Effect.flatMap(boot(machine), sleep))
       const wakeFrozen = (spec: MachineSpec) =>
         hypervisor((service) => service.wake(again(spec), place(spec.appId)))
       const thaw = (machine: Machine) => talk(machine, (session) => session.thaw)
@@ -111,410 +119,263 @@ export const snapshotConformance = (
       /** The guest's memory holds that it was given a program: a guest that was booted anew waits for one. */
       const remembers = (machine: Machine) =>
         Effect.map(phase(machine), (told) => assert.strictEqual(told, "running"))
-      return { talk, phase, boot, freeze, sleep, wake, wakeFrozen, thaw, kill, snapshot, remembers }
+      return { talk, phase, boot, freeze, sleep, asleep, wake, wakeFrozen, thaw, kill, snapshot, remembers }
     }
 
-    test("a machine that sleeps is a snapshot and nothing else, and wakes with its memory", ({
-      spec,
-      boot,
-      sleep,
-      wake,
-      kill,
-      snapshot,
-      remembers,
-      runs,
-      traces
-    }, daemon) =>
-      daemon(
-        Effect.gen(function* () {
-          const web = yield* spec("web", 0)
-          const machine = yield* boot(web)
-          const record = yield* sleep(machine)
-          assert.deepStrictEqual(record.spec, web)
-          assert.isFalse(yield* runs(web.machineId))
-          assert.strictEqual((yield* Deferred.await(machine.exit)).kind, "killed")
-          assert.deepStrictEqual(yield* snapshot(web), Option.some(record))
-
-          const woken = yield* wake(web)
-          yield* remembers(woken)
-          assert.notStrictEqual(woken.record.machineId, web.machineId)
-          assert.isTrue(Option.isNone(yield* snapshot(web)))
-          yield* kill(woken)
-          assert.deepStrictEqual(yield* traces, [])
-        })
-      ))
-
-    test("a machine is woken by the next daemon, and sleeps and wakes for it again", ({
-      spec,
-      boot,
-      sleep,
-      wake,
-      kill,
-      remembers
-    }, daemon) =>
+    test("a machine that sleeps is a snapshot and nothing else, and wakes with its memory", (host) =>
       Effect.gen(function* () {
-        const web = yield* spec("web", 0)
-        yield* daemon(Effect.flatMap(boot(web), sleep))
+        const web = yield* host.spec("web", 0)
+        const machine = yield* host.boot(web)
+        const record = yield* host.sleep(machine)
+        assert.deepStrictEqual(record.spec, web)
+        assert.isFalse(yield* host.runs(web.machineId))
+        assert.strictEqual((yield* Deferred.await(machine.exit)).kind, "killed")
+        assert.deepStrictEqual(yield* host.snapshot(web), Option.some(record))
+
+        const woken = yield* host.wake(web)
+        yield* host.remembers(woken)
+        assert.notStrictEqual(woken.record.machineId, web.machineId)
+        assert.isTrue(Option.isNone(yield* host.snapshot(web)))
+        yield* host.kill(woken)
+        assert.deepStrictEqual(yield* host.traces, [])
+      }))
+
+    testDaemons("a machine is woken by the next daemon, and sleeps and wakes for it again", (host, daemon) =>
+      Effect.gen(function* () {
+        const web = yield* host.spec("web", 0)
+        yield* daemon(Effect.flatMap(host.boot(web), host.sleep))
         const record = yield* daemon(
           Effect.gen(function* () {
-            const woken = yield* wake(web)
-            yield* remembers(woken)
+            const woken = yield* host.wake(web)
+            yield* host.remembers(woken)
             return woken.record
           })
         )
         yield* daemon(
           Effect.gen(function* () {
             const adopted = Option.getOrThrow(yield* hypervisor((service) => service.adopt(record)))
-            yield* sleep(adopted)
-            const woken = yield* wake(web)
-            yield* remembers(woken)
-            yield* kill(woken)
+            yield* host.sleep(adopted)
+            const woken = yield* host.wake(web)
+            yield* host.remembers(woken)
+            yield* host.kill(woken)
           })
         )
+      })
+    )
+
+    test("the program of a guest that was frozen waits for the host after the wake, and then finds the time right", (host) =>
+      Effect.gen(function* () {
+        const web = yield* host.asleep("web")
+        yield* Effect.sleep(2_000)
+        const woken = yield* host.wakeFrozen(web)
+        assert.strictEqual(yield* host.phase(woken), "frozen")
+        const error = yield* host.talk(woken, (session) =>
+          Effect.andThen(session.thaw, host.clockError(woken, session))
+        )
+        assert.closeTo(error, 0, 1_000)
+        yield* host.kill(woken)
       }))
 
-    test("the program of a guest that was frozen waits for the host after the wake, and then finds the time right", ({
-      spec,
-      boot,
-      sleep,
-      wakeFrozen,
-      kill,
-      phase,
-      talk,
-      clockError
-    }, daemon) =>
-      daemon(
-        Effect.gen(function* () {
-          const web = yield* spec("web", 0)
-          yield* Effect.flatMap(boot(web), sleep)
-          yield* Effect.sleep(2_000)
-          const woken = yield* wakeFrozen(web)
-          assert.strictEqual(yield* phase(woken), "frozen")
-          const error = yield* talk(woken, (session) =>
-            Effect.andThen(session.thaw, clockError(woken, session))
-          )
-          assert.closeTo(error, 0, 1_000)
-          yield* kill(woken)
-        })
-      ))
+    test("a guest that is frozen thaws by itself when its lease is over, or when it is told", (host) =>
+      Effect.gen(function* () {
+        const machine = yield* host.boot(yield* host.spec("web", 0))
+        yield* host.freeze(machine)
+        assert.strictEqual(yield* host.phase(machine), "frozen")
+        yield* Effect.flip(host.freeze(machine))
+        yield* host.thaw(machine)
+        assert.strictEqual(yield* host.phase(machine), "running")
+        yield* host.thaw(machine)
+        yield* host.talk(machine, (session) => session.freeze(3_000))
+        while ((yield* host.phase(machine)) !== "running") yield* Effect.sleep(50)
+        yield* host.kill(machine)
+      }))
 
-    test("a guest that is frozen thaws by itself when its lease is over, or when it is told", ({
-      spec,
-      boot,
-      kill,
-      phase,
-      talk,
-      thaw,
-      freeze
-    }, daemon) =>
-      daemon(
-        Effect.gen(function* () {
-          const machine = yield* boot(yield* spec("web", 0))
-          yield* freeze(machine)
-          assert.strictEqual(yield* phase(machine), "frozen")
-          yield* Effect.flip(freeze(machine))
-          yield* thaw(machine)
-          assert.strictEqual(yield* phase(machine), "running")
-          yield* thaw(machine)
-          yield* talk(machine, (session) => session.freeze(3_000))
-          while ((yield* phase(machine)) !== "running") yield* Effect.sleep(50)
-          yield* kill(machine)
-        })
-      ))
+    test("a snapshot is used once", (host) =>
+      Effect.gen(function* () {
+        const web = yield* host.asleep("web")
+        const woken = yield* host.wake(web)
+        yield* host.kill(woken)
+        const error = yield* Effect.flip(host.wake(web))
+        assert.instanceOf(error, SnapshotUnusable)
+        assert.strictEqual((error as SnapshotUnusable).kind, "missing")
+      }))
 
-    test("a snapshot is used once", ({ spec, boot, sleep, wake, kill }, daemon) =>
-      daemon(
-        Effect.gen(function* () {
-          const web = yield* spec("web", 0)
-          yield* Effect.flatMap(boot(web), sleep)
-          const woken = yield* wake(web)
-          yield* kill(woken)
-          const error = yield* Effect.flip(wake(web))
-          assert.instanceOf(error, SnapshotUnusable)
-          assert.strictEqual((error as SnapshotUnusable).kind, "missing")
-        })
-      ))
+    test("a snapshot of which one bit has changed is never woken, wherever that is; it goes, and nothing else stays", (host) =>
+      Effect.gen(function* () {
+        const web = yield* host.spec("web", 0)
+        let count = 1
+        for (let index = 0; index < count; index++) {
+          yield* host.asleep("web")
+          const all = yield* host.flips(host.place("web"))
+          count = all.length
+          const [what, flip] = all[index] ?? ["nothing", Effect.void]
+          yield* flip
+          const error = yield* Effect.flip(host.wake(web))
+          assert.instanceOf(error, SnapshotUnusable, what)
+          assert.strictEqual((error as SnapshotUnusable).kind, "damaged", what)
+          assert.deepStrictEqual(yield* host.traces, [], what)
+        }
+      }))
 
-    test("a snapshot of which one bit has changed is never woken, wherever that is; it goes, and nothing else stays", ({
-      spec,
-      boot,
-      sleep,
-      wake,
-      flips,
-      place,
-      traces
-    }, daemon) =>
-      daemon(
-        Effect.gen(function* () {
-          const web = yield* spec("web", 0)
-          let count = 1
-          for (let index = 0; index < count; index++) {
-            yield* Effect.flatMap(boot(yield* spec("web", 0)), sleep)
-            const all = yield* flips(place("web"))
-            count = all.length
-            const [what, flip] = all[index] ?? ["nothing", Effect.void]
-            yield* flip
-            const error = yield* Effect.flip(wake(web))
-            assert.instanceOf(error, SnapshotUnusable, what)
-            assert.strictEqual((error as SnapshotUnusable).kind, "damaged", what)
-            assert.deepStrictEqual(yield* traces, [], what)
-          }
-        })
-      ))
-
-    test("a snapshot that was made under something else is not woken, and told by what", ({
-      spec,
-      boot,
-      sleep,
-      again,
-      place,
-      traces
-    }, daemon) =>
-      daemon(
-        Effect.gen(function* () {
-          const changes: ReadonlyArray<
-            readonly [RegExp, (spec: MachineSpec) => MachineSpec, Partial<SnapshotPlace>]
-          > = [
-            [/deployment dep-1, and this is dep-2/u, (web) => web, { deploymentId: "dep-2" }],
-            [/guest image/u, (web) => ({ ...web, image: { ...web.image, version: "another" } }), {}],
-            [/slot 0, and this is 1/u, (web) => ({ ...web, slot: 1 }), {}],
-            [/size of memory/u, (web) => ({ ...web, memoryMib: web.memoryMib + 64 }), {}]
-          ]
-          for (const [reason, change, elsewhere] of changes) {
-            const web = yield* spec("web", 0)
-            yield* Effect.flatMap(boot(web), sleep)
-            const error = yield* Effect.flip(
-              hypervisor((service) => service.wake(change(again(web)), { ...place("web"), ...elsewhere }))
+    test("a snapshot that was made under something else is not woken, and told by what", (host) =>
+      Effect.gen(function* () {
+        const changes: ReadonlyArray<
+          readonly [RegExp, (spec: MachineSpec) => MachineSpec, Partial<SnapshotPlace>]
+        > = [
+          [/deployment dep-1, and this is dep-2/u, (web) => web, { deploymentId: "dep-2" }],
+          [/guest image/u, (web) => ({ ...web, image: { ...web.image, version: "another" } }), {}],
+          [/slot 0, and this is 1/u, (web) => ({ ...web, slot: 1 }), {}],
+          [/size of memory/u, (web) => ({ ...web, memoryMib: web.memoryMib + 64 }), {}]
+        ]
+        for (const [reason, change, elsewhere] of changes) {
+          const web = yield* host.asleep("web")
+          const error = yield* Effect.flip(
+            hypervisor((service) =>
+              service.wake(change(host.again(web)), { ...host.place("web"), ...elsewhere })
             )
-            assert.instanceOf(error, SnapshotUnusable)
-            assert.strictEqual((error as SnapshotUnusable).kind, "foreign")
-            assert.match(error.message, reason)
-            assert.include(error.message, "web")
-            assert.deepStrictEqual(yield* traces, [])
-          }
-        })
-      ))
-
-    test("a sleep that fails says why, lets the machine run on, and leaves no snapshot; the next one is as good as any", ({
-      spec,
-      boot,
-      sleep,
-      freeze,
-      thaw,
-      wake,
-      kill,
-      remembers,
-      snapshot,
-      spoilSleep
-    }, daemon) =>
-      daemon(
-        Effect.gen(function* () {
-          const web = yield* spec("web", 0)
-          const machine = yield* boot(web)
-          const { place, reason, repair } = spoilSleep(web)
-          yield* freeze(machine)
-          const error = yield* Effect.flip(hypervisor((service) => service.sleep(machine, place)))
-          assert.instanceOf(error, SleepFailed)
-          assert.isTrue(error.resumed)
+          )
+          assert.instanceOf(error, SnapshotUnusable)
+          assert.strictEqual((error as SnapshotUnusable).kind, "foreign")
           assert.match(error.message, reason)
-          yield* thaw(machine)
-          yield* remembers(machine)
-          yield* repair
-          assert.isTrue(Option.isNone(yield* snapshot(web)))
+          assert.include(error.message, "web")
+          assert.deepStrictEqual(yield* host.traces, [])
+        }
+      }))
 
-          yield* sleep(machine)
-          const woken = yield* wake(web)
-          yield* remembers(woken)
-          yield* kill(woken)
-        })
-      ))
+    test("a sleep that fails says why, lets the machine run on, and leaves no snapshot; the next one is as good as any", (host) =>
+      Effect.gen(function* () {
+        const web = yield* host.spec("web", 0)
+        const machine = yield* host.boot(web)
+        const { place, reason, repair } = host.spoilSleep(web)
+        yield* host.freeze(machine)
+        const error = yield* Effect.flip(hypervisor((service) => service.sleep(machine, place)))
+        assert.instanceOf(error, SleepFailed)
+        assert.isTrue(error.resumed)
+        assert.match(error.message, reason)
+        yield* host.thaw(machine)
+        yield* host.remembers(machine)
+        yield* repair
+        assert.isTrue(Option.isNone(yield* host.snapshot(web)))
 
-    test("a sleep whose VMM dies fails, and leaves no snapshot", ({
-      spec,
-      boot,
-      kill,
-      strike,
-      moments,
-      place,
-      traces
-    }, daemon) =>
-      daemon(
-        Effect.gen(function* () {
-          const web = yield* spec("web", 0)
-          const machine = yield* boot(web)
-          const early = moments("sleep", web)[0] ?? Effect.void
-          const sleeping = yield* Effect.forkChild(
-            Effect.exit(hypervisor((service) => service.sleep(machine, place("web")))),
+        yield* host.sleep(machine)
+        const woken = yield* host.wake(web)
+        yield* host.remembers(woken)
+        yield* host.kill(woken)
+      }))
+
+    test("a sleep whose VMM dies fails, and leaves no snapshot", (host) =>
+      Effect.gen(function* () {
+        const web = yield* host.spec("web", 0)
+        const machine = yield* host.boot(web)
+        const early = host.moments("sleep", web)[0] ?? Effect.void
+        const sleeping = yield* Effect.forkChild(
+          Effect.exit(hypervisor((service) => service.sleep(machine, host.place("web")))),
+          { startImmediately: true }
+        )
+        yield* early
+        yield* host.strike(machine)
+        const exit = yield* Fiber.join(sleeping)
+        assert.strictEqual(exit._tag, "Failure")
+        yield* host.kill(machine)
+        assert.deepStrictEqual(yield* host.traces, [])
+      }))
+
+    test("a sleep that is interrupted has happened or not, whenever that is", (host) =>
+      Effect.gen(function* () {
+        const web = yield* host.spec("web", 0)
+        let machine = yield* host.boot(web)
+        const count = host.moments("sleep", web).length
+        for (let index = 0; index < count; index++) {
+          const current = machine
+          yield* host.freeze(current)
+          const fiber = yield* Effect.forkChild(
+            hypervisor((service) => service.sleep(current, host.place("web"))),
             { startImmediately: true }
           )
-          yield* early
-          yield* strike(machine)
-          const exit = yield* Fiber.join(sleeping)
-          assert.strictEqual(exit._tag, "Failure")
-          yield* kill(machine)
-          assert.deepStrictEqual(yield* traces, [])
-        })
-      ))
-
-    test("a sleep that is interrupted has happened or not, whenever that is", ({
-      spec,
-      boot,
-      freeze,
-      thaw,
-      wake,
-      kill,
-      remembers,
-      snapshot,
-      moments,
-      place,
-      runs,
-      traces
-    }, daemon) =>
-      daemon(
-        Effect.gen(function* () {
-          const web = yield* spec("web", 0)
-          let machine = yield* boot(web)
-          const count = moments("sleep", web).length
-          for (let index = 0; index < count; index++) {
-            const current = machine
-            yield* freeze(current)
-            const fiber = yield* Effect.forkChild(
-              hypervisor((service) => service.sleep(current, place("web"))),
-              { startImmediately: true }
-            )
-            yield* moments("sleep", web)[index] ?? Effect.void
-            yield* Fiber.interrupt(fiber)
-            if (yield* runs(current.record.machineId)) {
-              assert.isTrue(Option.isNone(yield* snapshot(web)), `moment ${index}`)
-              yield* thaw(current)
-            } else {
-              assert.isTrue(Option.isSome(yield* snapshot(web)), `moment ${index}`)
-              machine = yield* wake(web)
-            }
-            yield* remembers(machine)
+          yield* host.moments("sleep", web)[index] ?? Effect.void
+          yield* Fiber.interrupt(fiber)
+          if (yield* host.runs(current.record.machineId)) {
+            assert.isTrue(Option.isNone(yield* host.snapshot(web)), `moment ${index}`)
+            yield* host.thaw(current)
+          } else {
+            assert.isTrue(Option.isSome(yield* host.snapshot(web)), `moment ${index}`)
+            machine = yield* host.wake(web)
           }
-          yield* kill(machine)
-          assert.deepStrictEqual(yield* traces, [])
-        })
-      ))
+          yield* host.remembers(machine)
+        }
+        yield* host.kill(machine)
+        assert.deepStrictEqual(yield* host.traces, [])
+      }))
 
-    test("a wake that is interrupted has happened or not, whenever that is", ({
-      spec,
-      again,
-      boot,
-      sleep,
-      wake,
-      thaw,
-      kill,
-      remembers,
-      snapshot,
-      moments,
-      place,
-      traces
-    }, daemon) =>
-      daemon(
-        Effect.gen(function* () {
-          const web = yield* spec("web", 0)
-          yield* Effect.flatMap(boot(web), sleep)
-          const count = moments("wake", web).length
-          for (let index = 0; index < count; index++) {
-            let up: Machine | undefined
-            const fiber = yield* hypervisor((service) => service.wake(again(web), place("web"))).pipe(
-              Effect.tap((machine) =>
-                Effect.sync(() => {
-                  up = machine
-                })
-              ),
-              Effect.forkChild({ startImmediately: true })
-            )
-            yield* moments("wake", web)[index] ?? Effect.void
-            yield* Fiber.interrupt(fiber)
-            if (up === undefined) {
-              if (Option.isSome(yield* snapshot(web))) continue
-              // It happened as it was interrupted, and nobody heard of it: the machine runs, and is found.
-              const found = yield* hypervisor((service) => service.sweep([]))
-              assert.strictEqual(found.length, 1, `moment ${index}`)
-              yield* Effect.flatMap(boot(web), sleep)
-            } else {
-              const machine: Machine = up
-              yield* thaw(machine)
-              yield* remembers(machine)
-              yield* sleep(machine)
-            }
+    test("a wake that is interrupted has happened or not, whenever that is", (host) =>
+      Effect.gen(function* () {
+        const web = yield* host.asleep("web")
+        const count = host.moments("wake", web).length
+        for (let index = 0; index < count; index++) {
+          let up: Machine | undefined
+          const fiber = yield* hypervisor((service) => service.wake(host.again(web), host.place("web"))).pipe(
+            Effect.tap((machine) =>
+              Effect.sync(() => {
+                up = machine
+              })
+            ),
+            Effect.forkChild({ startImmediately: true })
+          )
+          yield* host.moments("wake", web)[index] ?? Effect.void
+          yield* Fiber.interrupt(fiber)
+          if (up === undefined) {
+            if (Option.isSome(yield* host.snapshot(web))) continue
+            // It happened as it was interrupted, and nobody heard of it: the machine runs, and is found.
+            const found = yield* hypervisor((service) => service.sweep([]))
+            assert.strictEqual(found.length, 1, `moment ${index}`)
+            yield* Effect.flatMap(host.boot(web), host.sleep)
+          } else {
+            const machine: Machine = up
+            yield* host.thaw(machine)
+            yield* host.remembers(machine)
+            yield* host.sleep(machine)
           }
-          const woken = yield* wake(web)
-          yield* remembers(woken)
-          yield* kill(woken)
-          assert.deepStrictEqual(yield* traces, [])
-        })
-      ))
+        }
+        const woken = yield* host.wake(web)
+        yield* host.remembers(woken)
+        yield* host.kill(woken)
+        assert.deepStrictEqual(yield* host.traces, [])
+      }))
 
-    test("a wake whose VMM cannot start keeps the snapshot", ({
-      spec,
-      boot,
-      sleep,
-      wake,
-      kill,
-      remembers,
-      spoilWake
-    }, daemon) =>
-      daemon(
-        Effect.gen(function* () {
-          const web = yield* spec("web", 0)
-          yield* Effect.flatMap(boot(web), sleep)
-          const repair = yield* spoilWake(web)
-          const error = yield* Effect.flip(wake(web))
-          assert.instanceOf(error, WakeFailed)
-          assert.isTrue((error as WakeFailed).kept)
-          yield* repair
-          const woken = yield* wake(web)
-          yield* remembers(woken)
-          yield* kill(woken)
-        })
-      ))
+    test("a wake whose VMM cannot start keeps the snapshot", (host) =>
+      Effect.gen(function* () {
+        const web = yield* host.asleep("web")
+        const repair = yield* host.spoilWake(web)
+        const error = yield* Effect.flip(host.wake(web))
+        assert.instanceOf(error, WakeFailed)
+        assert.isTrue((error as WakeFailed).kept)
+        yield* repair
+        const woken = yield* host.wake(web)
+        yield* host.remembers(woken)
+        yield* host.kill(woken)
+      }))
 
-    test("a snapshot can be discarded, and so can one that is not there", ({
-      spec,
-      boot,
-      sleep,
-      snapshot,
-      place,
-      traces
-    }, daemon) =>
-      daemon(
-        Effect.gen(function* () {
-          const web = yield* spec("web", 0)
-          yield* Effect.flatMap(boot(web), sleep)
-          const discard = hypervisor((service) => service.discard(place("web").directory))
-          yield* discard
-          assert.isTrue(Option.isNone(yield* snapshot(web)))
-          assert.deepStrictEqual(yield* traces, [])
-          yield* discard
-        })
-      ))
+    test("a snapshot can be discarded, and so can one that is not there", (host) =>
+      Effect.gen(function* () {
+        const web = yield* host.asleep("web")
+        const discard = hypervisor((service) => service.discard(host.place("web").directory))
+        yield* discard
+        assert.isTrue(Option.isNone(yield* host.snapshot(web)))
+        assert.deepStrictEqual(yield* host.traces, [])
+        yield* discard
+      }))
 
-    test("what is no snapshot of an app that is kept is swept", ({
-      spec,
-      boot,
-      sleep,
-      wake,
-      kill,
-      place,
-      traces
-    }, daemon) =>
-      daemon(
-        Effect.gen(function* () {
-          const web = yield* spec("web", 0)
-          const shop = yield* spec("shop", 1)
-          yield* Effect.flatMap(boot(web), sleep)
-          yield* Effect.flatMap(boot(shop), sleep)
-          const root = place("web").directory.replace(/\/[^/]+$/u, "")
-          const sweep = (keep: ReadonlyArray<string>) =>
-            hypervisor((service) => service.sweepSnapshots(root, keep))
-          assert.deepStrictEqual(yield* sweep(["web", "news"]), ["shop"])
-          yield* Effect.flatMap(wake(web), kill)
-          assert.deepStrictEqual(yield* sweep([]), [])
-          assert.deepStrictEqual(yield* traces, [])
-        })
-      ))
+    test("what is no snapshot of an app that is kept is swept", (host) =>
+      Effect.gen(function* () {
+        const web = yield* host.spec("web", 0)
+        yield* Effect.flatMap(host.boot(web), host.sleep)
+        yield* host.asleep("shop", 1)
+        const root = host.place("web").directory.replace(/\/[^/]+$/u, "")
+        const sweep = (keep: ReadonlyArray<string>) =>
+          hypervisor((service) => service.sweepSnapshots(root, keep))
+        assert.deepStrictEqual(yield* sweep(["web", "news"]), ["shop"])
+        yield* Effect.flatMap(host.wake(web), host.kill)
+        assert.deepStrictEqual(yield* sweep([]), [])
+        assert.deepStrictEqual(yield* host.traces, [])
+      }))
   })
