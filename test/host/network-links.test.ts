@@ -10,13 +10,10 @@ import { exampleConfig } from "../../src/config/example.ts"
 import { slotAddresses } from "../../src/network/addresses.ts"
 import { Network } from "../../src/services/Network.ts"
 import { lineChild } from "./network/child.ts"
-import type { Got } from "./network/frames.ts"
 import { HOST, INTERNET, makePeer, PEER_PORT } from "./network/peer.ts"
-import { openTap } from "./network/tap-guest.ts"
-import { cleared, ip, nft, openNetwork, rulesThere, taps } from "./network/tap-world.ts"
+import { openGuest, openTap } from "./network/tap-guest.ts"
+import { cleared, ip, nft, openNetwork, rulesThere, taps, until } from "./network/tap-world.ts"
 import { inOwnNamespace } from "./own-namespace.ts"
-
-const isDatagram = (text: string) => (got: Got) => got.kind === "datagram" && got.text === text
 
 /** The first raw port of slot 1. */
 const HOST_PORT = 21_009
@@ -32,14 +29,6 @@ const proxy = Effect.acquireRelease(
   }),
   ({ close }) => Effect.sync(close)
 )
-
-/** Waits until it holds. */
-const until = (condition: () => boolean) =>
-  Effect.suspend(() => (condition() ? Effect.void : Effect.fail("not yet"))).pipe(
-    Effect.tapError(() => Effect.sleep(20)),
-    Effect.eventually,
-    Effect.timeout("60 seconds")
-  )
 
 describe.skipIf(!inOwnNamespace)("the links of a host with taps", () => {
   it.live("are made for the slot's VMM alone, and are gone with the app", () =>
@@ -67,7 +56,7 @@ describe.skipIf(!inOwnNamespace)("the links of a host with taps", () => {
       for (const slot of [1, 2, 3]) yield* first.network.attach(slot, [3000])
       const guest = yield* openTap(2)
       guest.sendDatagram({ address: INTERNET, port: PEER_PORT }, "before")
-      assert.isTrue(Option.isSome(yield* guest.get(isDatagram("before"))))
+      assert.isTrue(yield* guest.hears("before"))
       yield* first.letGo
       ip("tuntap", "add", "dev", "nbr77", "mode", "tap")
       ip("tuntap", "add", "dev", "test-nbr9", "mode", "tap")
@@ -81,7 +70,7 @@ describe.skipIf(!inOwnNamespace)("the links of a host with taps", () => {
       assert.include(ip("-br", "link"), "test-nbr9")
       // The VMM that has the tap open goes on as if nothing had been.
       guest.sendDatagram({ address: INTERNET, port: PEER_PORT }, "after")
-      assert.isTrue(Option.isSome(yield* guest.get(isDatagram("after"))))
+      assert.isTrue(yield* guest.hears("after"))
     }).pipe(Effect.scoped)
   )
 
@@ -129,8 +118,7 @@ describe.skipIf(!inOwnNamespace)("the links of a host with taps", () => {
         const peer = yield* makePeer
         const listener = yield* proxy
         const { network } = yield* openNetwork()
-        yield* network.attach(1, [4000])
-        const guest = yield* openTap(1)
+        const guest = yield* openGuest(network, 1, 4000)
         const say = (name: string, text: string) =>
           peer.tell("datagram", { name, host: HOST, port: HOST_PORT, text, waitMs: 100 })
 
@@ -138,7 +126,7 @@ describe.skipIf(!inOwnNamespace)("the links of a host with taps", () => {
         yield* until(() => listener.heard.includes("asleep"))
         yield* network.setForwards(1, [forward])
         yield* say("one", "up")
-        const got = Option.getOrThrow(yield* guest.get(isDatagram("up")))
+        const got = Option.getOrThrow(yield* guest.get((got) => got.kind === "datagram" && got.text === "up"))
         assert.deepInclude(got, { from: INTERNET })
         const before = (yield* network.traffic).get(1)
         assert.deepInclude(before, { arrivals: 1, openFlows: 0 })
@@ -148,7 +136,7 @@ describe.skipIf(!inOwnNamespace)("the links of a host with taps", () => {
         yield* say("two", "new")
         yield* until(() => listener.heard.includes("new"))
         yield* say("one", "known")
-        assert.isTrue(Option.isSome(yield* guest.get(isDatagram("known"))))
+        assert.isTrue(yield* guest.hears("known"))
         assert.deepInclude((yield* network.traffic).get(1), { arrivals: 2 })
 
         yield* network.cut(1)
@@ -163,11 +151,10 @@ describe.skipIf(!inOwnNamespace)("the links of a host with taps", () => {
       yield* cleared
       const peer = yield* makePeer
       const { network } = yield* openNetwork()
-      yield* network.attach(1, [4000])
-      const guest = yield* openTap(1)
+      const guest = yield* openGuest(network, 1, 4000)
       for (let turn = 1; turn <= 3; turn++) {
         guest.sendDatagram({ address: INTERNET, port: PEER_PORT }, `own ${turn}`)
-        assert.isTrue(Option.isSome(yield* guest.get(isDatagram(`own ${turn}`))))
+        assert.isTrue(yield* guest.hears(`own ${turn}`))
       }
       const sent = 3 * (20 + 8 + "own 1".length)
       assert.deepStrictEqual((yield* network.traffic).get(1), {
@@ -179,7 +166,7 @@ describe.skipIf(!inOwnNamespace)("the links of a host with taps", () => {
       // Loads in between lose nothing of it.
       yield* network.setForwards(1, [forward])
       yield* peer.tell("datagram", { name: "x", host: HOST, port: HOST_PORT, text: "12345", waitMs: 50 })
-      assert.isTrue(Option.isSome(yield* guest.get(isDatagram("12345"))))
+      assert.isTrue(yield* guest.hears("12345"))
       assert.deepStrictEqual((yield* network.traffic).get(1), {
         bytesIn: sent + 33,
         bytesOut: sent,
@@ -206,13 +193,12 @@ describe.skipIf(!inOwnNamespace)("the links of a host with taps", () => {
           const guest = yield* openTap(1)
           yield* say("for the first")
           guest.sendDatagram({ address: INTERNET, port: PEER_PORT }, "of the first")
-          return yield* guest.get(isDatagram("of the first"))
+          return yield* guest.hears("of the first")
         })
       )
-      assert.isTrue(Option.isSome(first))
+      assert.isTrue(first)
       yield* network.detach(1)
-      yield* network.attach(1, [4000])
-      const next = yield* openTap(1)
+      const next = yield* openGuest(network, 1, 4000)
       yield* say("still for the first")
       assert.deepStrictEqual((yield* network.traffic).get(1), {
         bytesIn: 0,

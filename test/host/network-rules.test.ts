@@ -5,7 +5,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Option } from "effect"
 import { slotAddresses } from "../../src/network/addresses.ts"
 import { gatewayMac } from "../../src/network/tap-link.ts"
-import { arpRequest, type Got, udp6Frame } from "./network/frames.ts"
+import { arpRequest, udp6Frame } from "./network/frames.ts"
 import {
   DENIED,
   DENIED_RANGE,
@@ -19,15 +19,19 @@ import {
   PEER_PORT,
   PRIVATE
 } from "./network/peer.ts"
-import { openTap } from "./network/tap-guest.ts"
-import { cleared, ip, nft, openNetwork, rulesThere } from "./network/tap-world.ts"
+import { openGuest, openTap } from "./network/tap-guest.ts"
+import { cleared, ip, nft, openNetwork, rulesThere, until } from "./network/tap-world.ts"
 import { inOwnNamespace } from "./own-namespace.ts"
 
 /** Rejected at once, not timed out. */
 const AT_ONCE_MS = 1500
 
-const isRefusal = (got: Got) => got.kind === "unreachable" && got.code === 13
-const isDatagram = (text: string) => (got: Got) => got.kind === "datagram" && got.text === text
+/** Whether the guest is told at once that what it sent is refused. */
+const refusedAtOnce = (guest: Effect.Success<ReturnType<typeof openTap>>) =>
+  Effect.map(
+    guest.get((got) => got.kind === "unreachable" && got.code === 13, AT_ONCE_MS),
+    Option.isSome
+  )
 
 /** A server of the host on all of its addresses: a datagram for it is noted. */
 const hostServer = Effect.acquireRelease(
@@ -70,10 +74,9 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
       yield* cleared
       const peer = yield* makePeer
       const { network } = yield* openNetwork()
-      yield* network.attach(1, [3000])
-      const guest = yield* openTap(1)
+      const guest = yield* openGuest(network, 1)
       guest.sendDatagram({ address: INTERNET, port: PEER_PORT }, "to the internet")
-      const answer = yield* guest.get(isDatagram("to the internet"))
+      const answer = yield* guest.get(({ kind }) => kind === "datagram")
       assert.deepStrictEqual(Option.getOrUndefined(answer), {
         kind: "datagram",
         from: INTERNET,
@@ -89,10 +92,8 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
       yield* cleared
       const peer = yield* makePeer
       const { network } = yield* openNetwork({ denied: [DENIED_RANGE] })
-      yield* network.attach(1, [3000])
-      yield* network.attach(2, [3000])
-      const guest = yield* openTap(1)
-      const neighbour = yield* openTap(2)
+      const guest = yield* openGuest(network, 1)
+      const neighbour = yield* openGuest(network, 2)
       const server = yield* hostServer
       const host = createSocket("udp4")
       yield* Effect.addFinalizer(() => Effect.sync(() => host.close()))
@@ -112,16 +113,13 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
       for (const [address, port] of refused) {
         const text = `${address}:${port}`
         guest.sendDatagram({ address, port }, text)
-        assert.isTrue(
-          Option.isSome(yield* guest.get(isRefusal, AT_ONCE_MS)),
-          `${text} is not refused at once`
-        )
+        assert.isTrue(yield* refusedAtOnce(guest), `${text} is not refused at once`)
       }
       // The controls: the same addresses answer to the host, and the guest to whom it may reach.
       for (const address of [METADATA, ...PRIVATE, DENIED])
         host.send(`host to ${address}`, PEER_PORT, address)
       guest.sendDatagram({ address: NOT_DENIED, port: PEER_PORT }, "the last")
-      assert.isTrue(Option.isSome(yield* guest.get(isDatagram("the last"))))
+      assert.isTrue(yield* guest.hears("the last"))
       const heard = (yield* peer.tell("heard", {})).text?.split("\n")
       assert.sameMembers(
         [...(heard ?? [])],
@@ -133,7 +131,7 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
         "control"
       )
       host.send("from the host", 3000, at(2).guest)
-      assert.isTrue(Option.isSome(yield* neighbour.get(isDatagram("from the host"))))
+      assert.isTrue(yield* neighbour.hears("from the host"))
     }).pipe(Effect.scoped)
   )
 
@@ -142,10 +140,8 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
       yield* cleared
       const peer = yield* makePeer
       const { network } = yield* openNetwork()
-      yield* network.attach(1, [3000])
-      yield* network.attach(2, [3000])
-      const guest = yield* openTap(1)
-      const neighbour = yield* openTap(2)
+      const guest = yield* openGuest(network, 1)
+      const neighbour = yield* openGuest(network, 2)
       const to = { address: INTERNET, port: PEER_PORT }
       guest.sendDatagram(to, "another's address", { address: at(2).guest })
       guest.sendDatagram(to, "another's both", { address: at(2).guest, mac: at(2).mac })
@@ -153,7 +149,7 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
       guest.sendDatagram(to, "a stranger's address", { address: "203.0.113.77" })
       guest.sendDatagram(to, "the host's address", { address: at(1).host })
       guest.sendDatagram(to, "its own")
-      assert.isTrue(Option.isSome(yield* guest.get(isDatagram("its own"))))
+      assert.isTrue(yield* guest.hears("its own"))
       assert.strictEqual((yield* peer.tell("heard", {})).text, "its own")
       // The one that it pretended to be has been told nothing.
       neighbour.sendDatagram(to, "the neighbour's own")
@@ -198,19 +194,18 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
       yield* cleared
       yield* makePeer
       const before = yield* openNetwork()
-      yield* before.network.attach(1, [3000])
-      const guest = yield* openTap(1)
+      const guest = yield* openGuest(before.network, 1)
       for (const address of [DENIED, NOT_DENIED]) {
         guest.sendDatagram({ address, port: PEER_PORT }, `open to ${address}`)
-        assert.isTrue(Option.isSome(yield* guest.get(isDatagram(`open to ${address}`))))
+        assert.isTrue(yield* guest.hears(`open to ${address}`))
       }
       yield* before.letGo
       const after = yield* openNetwork({ denied: [DENIED_RANGE] })
       assert.deepStrictEqual(yield* after.network.sweep([1]), [])
       guest.sendDatagram({ address: DENIED, port: PEER_PORT }, "again")
-      assert.isTrue(Option.isSome(yield* guest.get(isRefusal, AT_ONCE_MS)))
+      assert.isTrue(yield* refusedAtOnce(guest))
       guest.sendDatagram({ address: NOT_DENIED, port: PEER_PORT }, "goes on")
-      assert.isTrue(Option.isSome(yield* guest.get(isDatagram("goes on"))))
+      assert.isTrue(yield* guest.hears("goes on"))
     }).pipe(Effect.scoped)
   )
 
@@ -219,10 +214,8 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
       yield* cleared
       const peer = yield* makePeer
       const { network } = yield* openNetwork()
-      yield* network.attach(1, [3000])
-      yield* network.attach(2, [3000])
-      const guest = yield* openTap(1)
-      const neighbour = yield* openTap(2)
+      const guest = yield* openGuest(network, 1)
+      const neighbour = yield* openGuest(network, 2)
       const to = { address: INTERNET, port: PEER_PORT }
       for (let turn = 0; turn < 1026; turn++) {
         guest.sendDatagram(to, `flow ${turn}`, { port: 10_000 + turn })
@@ -232,9 +225,9 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
         else assert.deepInclude(Option.getOrThrow(got), { kind: "unreachable", code: 13 })
       }
       guest.sendDatagram(to, "a flow that is open", { port: 10_000 })
-      assert.isTrue(Option.isSome(yield* guest.get(isDatagram("a flow that is open"))))
+      assert.isTrue(yield* guest.hears("a flow that is open"))
       neighbour.sendDatagram(to, "the neighbour's")
-      assert.isTrue(Option.isSome(yield* neighbour.get(isDatagram("the neighbour's"))))
+      assert.isTrue(yield* neighbour.hears("the neighbour's"))
       assert.notInclude((yield* peer.tell("heard", {})).text, "flow 1024")
     }).pipe(Effect.scoped)
   )
@@ -244,8 +237,7 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
       yield* cleared
       const peer = yield* makePeer
       const { network } = yield* openNetwork()
-      yield* network.attach(1, [4000])
-      const guest = yield* openTap(1)
+      const guest = yield* openGuest(network, 1, 4000)
       const direct = yield* peer.tell("connect", { host: at(1).guest, port: 4000 })
       assert.strictEqual(direct.error, "ECONNREFUSED")
       yield* network.setForwards(1, [{ hostPort: 21_009, guestPort: 4000 }])
@@ -262,16 +254,11 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
     Effect.gen(function* () {
       yield* cleared
       const { network } = yield* openNetwork()
-      yield* network.attach(1, [3000])
-      const guest = yield* openTap(1)
+      const guest = yield* openGuest(network, 1)
       const server = yield* hostServer
-      const whole = nft("-s", "list", "table", "inet", "nibrunner").replace(/comment "[^"]*"/u, "")
-      const now = () =>
-        rulesThere() ? nft("-s", "list", "table", "inet", "nibrunner").replace(/comment "[^"]*"/u, "") : ""
-      const repaired = Effect.suspend(() => (now() === whole ? Effect.void : Effect.fail("not yet"))).pipe(
-        Effect.eventually,
-        Effect.timeout("30 seconds")
-      )
+      const table = () => nft("-s", "list", "table", "inet", "nibrunner").replace(/comment "[^"]*"/u, "")
+      const whole = table()
+      const repaired = until(() => rulesThere() && table() === whole, "30 seconds")
       const damages: ReadonlyArray<ReadonlyArray<string>> = [
         ["flush", "ruleset"],
         ["delete", "table", "inet", "nibrunner"],
@@ -283,7 +270,7 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
         nft(...damage)
         yield* repaired
         guest.sendDatagram({ address: at(1).host, port: server.port }, damage.join(" "))
-        assert.isTrue(Option.isSome(yield* guest.get(isRefusal, AT_ONCE_MS)), damage.join(" "))
+        assert.isTrue(yield* refusedAtOnce(guest), damage.join(" "))
       }
       assert.deepStrictEqual(server.heard, [])
     }).pipe(Effect.scoped)
@@ -298,22 +285,11 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
         processesOf("monitor").filter(
           ({ parent, command }) => parent === process.pid && command.includes("nft")
         )
-      yield* Effect.suspend(() => (monitors().length === 1 ? Effect.void : Effect.fail("not yet"))).pipe(
-        Effect.tapError(() => Effect.sleep(20)),
-        Effect.eventually
-      )
+      yield* until(() => monitors().length === 1)
       for (const { pid } of monitors()) process.kill(pid, "SIGKILL")
       nft("insert", "rule", "inet", "nibrunner", "to_host", "accept")
       const rules = () => (rulesThere() ? nft("list", "chain", "inet", "nibrunner", "to_host") : "")
-      yield* Effect.suspend(() =>
-        rules().includes("ct direction reply") && !/\n\s*accept\n/u.test(rules())
-          ? Effect.void
-          : Effect.fail("not yet")
-      ).pipe(
-        Effect.tapError(() => Effect.sleep(50)),
-        Effect.eventually,
-        Effect.timeout("60 seconds")
-      )
+      yield* until(() => rules().includes("ct direction reply") && !/\n\s*accept\n/u.test(rules()))
     }).pipe(Effect.scoped)
   )
 })

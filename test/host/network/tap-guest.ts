@@ -1,9 +1,10 @@
 /** A hostile guest without a microVM: whatever frames it likes, over the tap of its slot. */
 import { execFileSync } from "node:child_process"
 import { join } from "node:path"
-import { Effect, Queue } from "effect"
+import { Effect, Option, Queue } from "effect"
 import { slotAddresses } from "../../../src/network/addresses.ts"
 import { gatewayMac, tapName } from "../../../src/network/tap-link.ts"
+import type { Network } from "../../../src/services/Network.ts"
 import { lineChild } from "./child.ts"
 import { type Datagram, type Got, readFrame, udpFrame } from "./frames.ts"
 
@@ -33,6 +34,12 @@ export const openTap = Effect.fnUntraced(function* (slot: number, ifname = tapNa
   return {
     send: child.write,
     get,
+    /** Whether it gets a datagram with the text. */
+    hears: (text: string) =>
+      Effect.map(
+        get((got) => got.kind === "datagram" && got.text === text),
+        Option.isSome
+      ),
     /** A datagram of its own, or one that says that it is another's. */
     sendDatagram: (
       to: { readonly address: string; readonly port: number },
@@ -47,4 +54,14 @@ export const openTap = Effect.fnUntraced(function* (slot: number, ifname = tapNa
         })
       )
   }
+})
+
+/** Attaches the slot, whose guest listens on the port, and opens its tap. */
+export const openGuest = Effect.fnUntraced(function* (
+  network: Network["Service"],
+  slot: number,
+  port = 3000
+) {
+  yield* network.attach(slot, [port])
+  return yield* openTap(slot)
 })

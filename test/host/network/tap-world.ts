@@ -1,7 +1,7 @@
 /** A host with taps in a namespace that the tests have to themselves. */
 import { execFileSync } from "node:child_process"
 import * as NodeServices from "@effect/platform-node/NodeServices"
-import { Effect, Exit, Layer, Scope } from "effect"
+import { type Duration, Effect, Exit, Layer, Scope } from "effect"
 import { layerTapNetwork, type TapOptions } from "../../../layers/network/tap/layer.ts"
 import { DEFAULT_ID_RANGE, vmmIdentity } from "../../../src/hypervisor/identity.ts"
 import { tapName } from "../../../src/network/tap-link.ts"
@@ -37,6 +37,14 @@ export const taps = (): ReadonlyArray<string> =>
   ip("-br", "link")
     .split("\n")
     .flatMap((line) => /^(nbr\d+)/u.exec(line)?.[1] ?? [])
+
+/** Waits until it holds. */
+export const until = (condition: () => boolean, within: Duration.Input = "60 seconds") =>
+  Effect.suspend(() => (condition() ? Effect.void : Effect.fail("not yet"))).pipe(
+    Effect.tapError(() => Effect.sleep(20)),
+    Effect.eventually,
+    Effect.timeout(within)
+  )
 
 /** Leaves nothing of a test on the host. */
 export const cleared = Effect.addFinalizer(() =>
