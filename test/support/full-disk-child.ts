@@ -13,14 +13,14 @@ import { layerFileReporter } from "../../layers/reporter/file.ts"
 import { layerSqliteState } from "../../layers/state/sqlite.ts"
 import { layerDirectoryStore } from "../../layers/store/directory.ts"
 import { layerLocalFileVolumes } from "../../layers/volume/local-file.ts"
-import { AppId, HostId, VolumeId } from "../../src/document/schema.ts"
-import type { HostReport } from "../../src/report/schema.ts"
+import { AppId, VolumeId } from "../../src/document/schema.ts"
 import { AppLogs } from "../../src/services/AppLogs.ts"
 import { ArtifactStore } from "../../src/services/ArtifactStore.ts"
 import { HostState } from "../../src/services/HostState.ts"
 import { LayerImages } from "../../src/services/LayerImages.ts"
 import { Reporter } from "../../src/services/Reporter.ts"
 import { VolumeBackend } from "../../src/services/VolumeBackend.ts"
+import { emptyReport } from "./report.ts"
 
 const [disk = "", storeDirectory = ""] = process.argv.slice(2)
 const filler = path.join(disk, "filler")
@@ -118,25 +118,11 @@ const state = scenario(
   "."
 )
 
-const report = (message: string): HostReport => ({
-  hostId: HostId.make("h"),
-  reportedAt: "2026-01-01T00:00:00Z",
-  state: "ready",
-  capacity: { vcpuCount: 1, memoryMib: 1, cacheBytes: 1 },
-  allocatable: { vcpuCount: 1, memoryMib: 1, cacheBytes: 1 },
-  versions: { agent: "1", guestImage: "1", zerofs: "none", firecracker: "none" },
-  volumes: [],
-  instances: [],
-  checkpoints: [],
-  exports: [],
-  message
-})
-
 const reporter = scenario(
   path.join(disk, "r"),
   (stateDir) => layerFileReporter({ stateDir }),
-  Reporter.use((service) => service.write(JSON.stringify(report("before")))),
-  Reporter.use((service) => service.write(JSON.stringify(report("full")))),
+  Reporter.use((service) => service.write(JSON.stringify(emptyReport("before")))),
+  Reporter.use((service) => service.write(JSON.stringify(emptyReport("full")))),
   Effect.promise(
     async () => JSON.parse(await fs.readFile(path.join(disk, "r", "reported.json"), "utf8")).message
   ),

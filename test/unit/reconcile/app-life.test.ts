@@ -456,6 +456,22 @@ describe("the host's limits", () => {
   )
 })
 
+/** What a start does one after the other, and may stand still at. */
+const steps = ["attach", "boot", "booted", "connect", "hand-over"] as const
+type Step = (typeof steps)[number] | "http"
+const subjectOf = (step: Step) => (step === "attach" ? "slot 0" : "app-1")
+
+/** A host on which the start of the app stands at the step until the gate is opened. */
+const standingAt = Effect.fnUntraced(function* (step: Step) {
+  const host = yield* makeHost()
+  const gate = yield* Deferred.make<void>()
+  host.machine.next(step, subjectOf(step), { stallUntil: gate })
+  yield* host.start()
+  yield* host.put(running("app-1"))
+  yield* host.until(`it stands at ${step}`, () => host.machine.callsOf(step, subjectOf(step)).length > 0)
+  return { host, gate }
+})
+
 describe("a daemon that ends", () => {
   it.effect("leaves its microVMs running, and the next one takes them up without a second boot", () =>
     Effect.gen(function* () {
@@ -519,18 +535,11 @@ describe("a daemon that ends", () => {
     })
   )
 
-  const steps = ["attach", "boot", "booted", "connect", "hand-over", "http"] as const
-  it.effect.each(steps)(
+  it.effect.each([...steps, "http"] as const)(
     "killed at the step %s of a boot, is followed by one that converges on one microVM",
     (step) =>
       Effect.gen(function* () {
-        const host = yield* makeHost()
-        const gate = yield* Deferred.make<void>()
-        const subject = step === "attach" ? "slot 0" : "app-1"
-        host.machine.next(step, subject, { stallUntil: gate })
-        yield* host.start()
-        yield* host.put(running("app-1"))
-        yield* host.until(`the step ${step}`, () => host.machine.callsOf(step, subject).length > 0)
+        const { host } = yield* standingAt(step)
         yield* host.crash()
         yield* host.start()
         yield* host.untilState("app-1", "running")
@@ -556,17 +565,9 @@ describe("a daemon that ends", () => {
 })
 
 describe("a start that stands still", () => {
-  const steps = ["attach", "boot", "booted", "connect", "hand-over"] as const
-  const subjectOf = (step: (typeof steps)[number]) => (step === "attach" ? "slot 0" : "app-1")
-
   it.effect.each(steps)("at %s is given up when the document asks to stop, and leaves nothing", (step) =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      const gate = yield* Deferred.make<void>()
-      host.machine.next(step, subjectOf(step), { stallUntil: gate })
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.until(`it stands at ${step}`, () => host.machine.callsOf(step, subjectOf(step)).length > 0)
+      const { host } = yield* standingAt(step)
       yield* host.put(stopped("app-1"))
       yield* host.untilState("app-1", "stopped")
       assert.deepStrictEqual(host.machine.machines, [])
@@ -577,12 +578,7 @@ describe("a start that stands still", () => {
 
   it.effect.each(steps)("at %s holds up no other app, and goes on when it can", (step) =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      const gate = yield* Deferred.make<void>()
-      host.machine.next(step, subjectOf(step), { stallUntil: gate })
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.until(`it stands at ${step}`, () => host.machine.callsOf(step, subjectOf(step)).length > 0)
+      const { host, gate } = yield* standingAt(step)
       yield* host.put(running("app-1", "app-2"))
       yield* host.untilState("app-2", "running")
       assert.notStrictEqual(host.instanceOf("app-1")?.state, "running")
@@ -595,15 +591,7 @@ describe("a start that stands still", () => {
     "at %s ends with the daemon that is told to end, and the next one converges",
     (step) =>
       Effect.gen(function* () {
-        const host = yield* makeHost()
-        const gate = yield* Deferred.make<void>()
-        host.machine.next(step, subjectOf(step), { stallUntil: gate })
-        yield* host.start()
-        yield* host.put(running("app-1"))
-        yield* host.until(
-          `it stands at ${step}`,
-          () => host.machine.callsOf(step, subjectOf(step)).length > 0
-        )
+        const { host } = yield* standingAt(step)
         yield* host.stop()
         yield* host.start()
         yield* host.untilState("app-1", "running")

@@ -3,24 +3,9 @@ import * as path from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { layerFileReporter } from "../../../layers/reporter/file.ts"
-import { HostId } from "../../../src/document/schema.ts"
-import type { HostReport } from "../../../src/report/schema.ts"
 import { Reporter } from "../../../src/services/Reporter.ts"
+import { emptyReport } from "../../support/report.ts"
 import { temporaryDirectory } from "../../support/temporary.ts"
-
-const report = (message: string): HostReport => ({
-  hostId: HostId.make("h"),
-  reportedAt: "2026-01-01T00:00:00Z",
-  state: "ready",
-  capacity: { vcpuCount: 1, memoryMib: 1, cacheBytes: 1 },
-  allocatable: { vcpuCount: 1, memoryMib: 1, cacheBytes: 1 },
-  versions: { agent: "1", guestImage: "1", zerofs: "none", firecracker: "none" },
-  volumes: [],
-  instances: [],
-  checkpoints: [],
-  exports: [],
-  message
-})
 
 const place = Effect.map(temporaryDirectory, (root) => {
   const stateDir = path.join(root, "state")
@@ -34,15 +19,15 @@ describe("the report as a file", () => {
       const former = process.umask(0o077)
       yield* Reporter.use((reporter) =>
         reporter
-          .write(JSON.stringify(report("one")))
-          .pipe(Effect.andThen(reporter.write(JSON.stringify(report("two €")))))
+          .write(JSON.stringify(emptyReport("one")))
+          .pipe(Effect.andThen(reporter.write(JSON.stringify(emptyReport("two €")))))
       ).pipe(
         Effect.provide(layerFileReporter({ stateDir })),
         Effect.ensuring(Effect.sync(() => process.umask(former)))
       )
       assert.deepStrictEqual(
         JSON.parse(yield* Effect.promise(() => fs.readFile(file, "utf8"))),
-        report("two €")
+        emptyReport("two €")
       )
       assert.strictEqual((yield* Effect.promise(() => fs.stat(file))).mode & 0o777, 0o644)
       assert.deepStrictEqual(yield* Effect.promise(() => fs.readdir(stateDir)), ["reported.json"])
@@ -54,11 +39,11 @@ describe("the report as a file", () => {
       const { stateDir, file } = yield* place
       yield* Effect.gen(function* () {
         const reporter = yield* Reporter
-        yield* reporter.write(JSON.stringify(report("first")))
+        yield* reporter.write(JSON.stringify(emptyReport("first")))
         const writing = yield* Effect.forkChild(
           Effect.forEach(
             Array.from({ length: 60 }),
-            (_, n) => reporter.write(JSON.stringify(report(`${n}`.repeat(100_000 * (1 + (n % 2)))))),
+            (_, n) => reporter.write(JSON.stringify(emptyReport(`${n}`.repeat(100_000 * (1 + (n % 2)))))),
             { concurrency: 4, discard: true }
           )
         )
@@ -80,10 +65,10 @@ describe("the report as a file", () => {
       yield* Effect.gen(function* () {
         const reporter = yield* Reporter
         yield* Effect.promise(() => fs.mkdir(file))
-        const error = yield* Effect.flip(reporter.write(JSON.stringify(report("x"))))
+        const error = yield* Effect.flip(reporter.write(JSON.stringify(emptyReport("x"))))
         assert.strictEqual(error.message, `the report ${file} cannot be written: ${file} is a directory`)
         yield* Effect.promise(() => fs.rmdir(file))
-        yield* reporter.write(JSON.stringify(report("x")))
+        yield* reporter.write(JSON.stringify(emptyReport("x")))
       }).pipe(Effect.provide(layerFileReporter({ stateDir })))
       assert.deepStrictEqual(yield* Effect.promise(() => fs.readdir(stateDir)), ["reported.json"])
     })

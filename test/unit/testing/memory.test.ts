@@ -15,10 +15,9 @@ import {
   makeReporterWorld
 } from "../../../layers/testing/Reporter.ts"
 import { Script } from "../../../layers/testing/Script.ts"
-import { HostId } from "../../../src/document/schema.ts"
-import type { HostReport } from "../../../src/report/schema.ts"
 import { DocumentSource, DocumentSourceError } from "../../../src/services/DocumentSource.ts"
 import { Reporter } from "../../../src/services/Reporter.ts"
+import { emptyReport } from "../../support/report.ts"
 
 describe("what a test lays in the way of an in-memory layer", () => {
   const make = () => {
@@ -124,20 +123,6 @@ describe("the document in memory", () => {
 })
 
 describe("the reporter in memory", () => {
-  const report = (message: string): HostReport => ({
-    hostId: HostId.make("h"),
-    reportedAt: "2026-01-01T00:00:00Z",
-    state: "ready",
-    capacity: { vcpuCount: 1, memoryMib: 1, cacheBytes: 1 },
-    allocatable: { vcpuCount: 1, memoryMib: 1, cacheBytes: 1 },
-    versions: { agent: "1", guestImage: "1", zerofs: "none", firecracker: "none" },
-    volumes: [],
-    instances: [],
-    checkpoints: [],
-    exports: [],
-    message
-  })
-
   it.effect("keeps every report and wakes who waits for one", () =>
     Effect.gen(function* () {
       const world = makeReporterWorld()
@@ -147,8 +132,8 @@ describe("the reporter in memory", () => {
       )
       yield* Effect.gen(function* () {
         const reporter = yield* Reporter
-        yield* reporter.write(JSON.stringify(report("first")))
-        yield* reporter.write(JSON.stringify(report("second")))
+        yield* reporter.write(JSON.stringify(emptyReport("first")))
+        yield* reporter.write(JSON.stringify(emptyReport("second")))
       }).pipe(Effect.provide(layerReporterMemory(world)))
       assert.strictEqual((yield* Fiber.join(second)).message, "second")
       assert.strictEqual((yield* awaitReport(world, () => true)).message, "second")
@@ -157,7 +142,7 @@ describe("the reporter in memory", () => {
         ["first", "second"]
       )
       const next = yield* Effect.forkChild(awaitNextReport(world), { startImmediately: true })
-      yield* Reporter.use((reporter) => reporter.write(JSON.stringify(report("third")))).pipe(
+      yield* Reporter.use((reporter) => reporter.write(JSON.stringify(emptyReport("third")))).pipe(
         Effect.provide(layerReporterMemory(world))
       )
       assert.strictEqual((yield* Fiber.join(next)).message, "third")
