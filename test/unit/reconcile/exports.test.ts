@@ -47,6 +47,10 @@ const untilExport = (host: Host, state: string, id = "e-1") =>
 const untilCheckpoint = (host: Host, state: string, id = "c-1") =>
   host.until(`checkpoint ${id} is ${state}`, () => checkpointOf(host, id)?.state === state)
 
+/** What goes wrong with the checkpoint of the export. */
+const checkpointError = (operation: CheckpointError["operation"], reason: string) =>
+  new CheckpointError({ checkpoint: "export-e-1", operation, reason })
+
 const isFrozen = (host: Host): boolean => host.machine.machineOf(appId)?.volumeFrozen !== undefined
 const names = (host: Host) => [...host.volumes.checkpoints.keys()]
 
@@ -319,9 +323,7 @@ describe("an export", () => {
         host.volumes.script.fail(
           "flush",
           new VolumeError({ volumeId, operation: "flushed", reason: "no answer" }),
-          {
-            times: 1
-          }
+          { times: 1 }
         )
     ],
     [
@@ -333,35 +335,24 @@ describe("an export", () => {
       "the checkpoint cannot be cut",
       "no room",
       (host) =>
-        host.volumes.script.fail(
-          "createCheckpoint",
-          new CheckpointError({ checkpoint: "export-e-1", operation: "created", reason: "no room" }),
-          { times: 1 }
-        )
+        host.volumes.script.fail("createCheckpoint", checkpointError("created", "no room"), { times: 1 })
     ],
     [
       "the checkpoint is there but nobody heard of it",
       "the answer was lost",
       (host) =>
-        host.volumes.script.fail(
-          "createCheckpoint",
-          new CheckpointError({
-            checkpoint: "export-e-1",
-            operation: "created",
-            reason: "the answer was lost"
-          }),
-          { times: 1, at: "after" }
-        )
+        host.volumes.script.fail("createCheckpoint", checkpointError("created", "the answer was lost"), {
+          times: 1,
+          at: "after"
+        })
     ],
     [
       "the checkpoint cannot be opened",
       "it is not served",
       (host) =>
-        host.volumes.script.fail(
-          "openCheckpoint",
-          new CheckpointError({ checkpoint: "export-e-1", operation: "opened", reason: "it is not served" }),
-          { times: 1 }
-        )
+        host.volumes.script.fail("openCheckpoint", checkpointError("opened", "it is not served"), {
+          times: 1
+        })
     ],
     [
       "its filesystem is damaged",
@@ -396,9 +387,7 @@ describe("an export", () => {
         host.state.script.fail(
           "saveExport",
           new HostStateError({ operation: "save", cause: new Error("disk full") }),
-          {
-            times: 1
-          }
+          { times: 1 }
         )
     ]
   ]
@@ -504,11 +493,7 @@ describe("an export", () => {
         const stall = lay(host)
         yield* host.put(withExports(rawExport()))
         yield* stall.reached
-        const gone = new CheckpointError({
-          checkpoint: "export-e-1",
-          operation: "deleted",
-          reason: "it is dead"
-        })
+        const gone = checkpointError("deleted", "it is dead")
         host.volumes.script.fail("deleteCheckpoint", gone)
         host.machine.always("thaw-volume", appId, { fail: "it is dead" })
         yield* host.crash()
@@ -530,11 +515,7 @@ describe("an export", () => {
       const writing = host.exported.script.stall("write")
       yield* host.put(withExports(rawExport()))
       yield* writing.reached
-      const away = new CheckpointError({
-        checkpoint: "export-e-1",
-        operation: "deleted",
-        reason: "it is away"
-      })
+      const away = checkpointError("deleted", "it is away")
       host.volumes.script.fail("deleteCheckpoint", away, { times: 2 })
       yield* writing.release
       yield* untilExport(host, "ready")
