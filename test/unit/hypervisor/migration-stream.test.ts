@@ -1,21 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { makeMigrationStream, PAGE_BYTES } from "../../../layers/hypervisor/qemu/snapshot/migration-stream.ts"
+import { u32, u64 } from "./big-endian.ts"
 
 const BLOCK = "microvm.ram"
 const PAGES = 8
 const MEMORY = { block: BLOCK, bytes: PAGES * PAGE_BYTES }
 
-const u32 = (value: number) => {
-  const bytes = Buffer.alloc(4)
-  bytes.writeUInt32BE(value)
-  return bytes
-}
-const u64 = (value: number) => {
-  const bytes = Buffer.alloc(8)
-  bytes.writeBigUInt64BE(BigInt(value))
-  return bytes
-}
 const name = (text: string) => Buffer.concat([Buffer.from([text.length]), Buffer.from(text)])
 
 const HEAD = Buffer.concat([Buffer.from("QEVM"), u32(3), Buffer.from([7]), u32(7), Buffer.from("microvm")])

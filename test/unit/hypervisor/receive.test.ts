@@ -7,6 +7,7 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber } from "effect"
 import { receiveMachine } from "../../../layers/hypervisor/qemu/snapshot/receive.ts"
+import { u32, u64 } from "./big-endian.ts"
 
 const folder = Effect.acquireRelease(
   Effect.sync(() => mkdtempSync(join(tmpdir(), "nibrunner-receive-"))),
@@ -16,16 +17,6 @@ const folder = Effect.acquireRelease(
 const PAGE_BYTES = 4_096
 const memory = { block: "ram", bytes: 2_048 * PAGE_BYTES }
 
-const u32 = (value: number) => {
-  const bytes = Buffer.alloc(4)
-  bytes.writeUInt32BE(value)
-  return bytes
-}
-const u64 = (value: number) => {
-  const bytes = Buffer.alloc(8)
-  bytes.writeBigUInt64BE(BigInt(value))
-  return bytes
-}
 const ram = Buffer.from("\x03ram")
 
 /** A machine of which some memory comes, and no more: as QEMU sends it, from its header to somewhere in a part. */
