@@ -11,7 +11,7 @@ import { slotAddresses } from "../../src/network/addresses.ts"
 import { Network } from "../../src/services/Network.ts"
 import { lineChild } from "./network/child.ts"
 import { HOST, INTERNET, makePeer, PEER_PORT } from "./network/peer.ts"
-import { openGuest, openTap } from "./network/tap-guest.ts"
+import { openGuest, openTap, openWorld } from "./network/tap-guest.ts"
 import { cleared, ip, nft, openNetwork, rulesThere, taps, until } from "./network/tap-world.ts"
 import { inOwnNamespace } from "./own-namespace.ts"
 
@@ -148,10 +148,7 @@ describe.skipIf(!inOwnNamespace)("the links of a host with taps", () => {
 
   it.live("count what comes for a guest, whoever began, but as an arrival only what others begin", () =>
     Effect.gen(function* () {
-      yield* cleared
-      const peer = yield* makePeer
-      const { network } = yield* openNetwork()
-      const guest = yield* openGuest(network, 1, 4000)
+      const { peer, network, guest } = yield* openWorld({ port: 4000 })
       for (let turn = 1; turn <= 3; turn++) {
         guest.sendDatagram({ address: INTERNET, port: PEER_PORT }, `own ${turn}`)
         assert.isTrue(yield* guest.hears(`own ${turn}`))

@@ -19,7 +19,7 @@ import {
   PEER_PORT,
   PRIVATE
 } from "./network/peer.ts"
-import { openGuest, openTap } from "./network/tap-guest.ts"
+import { openGuest, openTap, openWorld } from "./network/tap-guest.ts"
 import { cleared, ip, nft, openNetwork, rulesThere, until } from "./network/tap-world.ts"
 import { inOwnNamespace } from "./own-namespace.ts"
 
@@ -52,6 +52,8 @@ const hostServer = Effect.acquireRelease(
   ({ close }) => Effect.sync(close)
 )
 
+const internet = { address: INTERNET, port: PEER_PORT }
+
 const at = (slot: number) => slotAddresses(slot)
 
 /** Processes with the word on their command line, and whose children they are. */
@@ -71,11 +73,8 @@ const processesOf = (word: string) =>
 describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
   it.live("let a guest reach the internet under the host's address, and bring it the answers", () =>
     Effect.gen(function* () {
-      yield* cleared
-      const peer = yield* makePeer
-      const { network } = yield* openNetwork()
-      const guest = yield* openGuest(network, 1)
-      guest.sendDatagram({ address: INTERNET, port: PEER_PORT }, "to the internet")
+      const { peer, guest } = yield* openWorld()
+      guest.sendDatagram(internet, "to the internet")
       const answer = yield* guest.get(({ kind }) => kind === "datagram")
       assert.deepStrictEqual(Option.getOrUndefined(answer), {
         kind: "datagram",
@@ -89,10 +88,7 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
 
   it.live("refuse a guest at once whatever is private, another's or the machine's own", () =>
     Effect.gen(function* () {
-      yield* cleared
-      const peer = yield* makePeer
-      const { network } = yield* openNetwork({ denied: [DENIED_RANGE] })
-      const guest = yield* openGuest(network, 1)
+      const { peer, network, guest } = yield* openWorld({ denied: [DENIED_RANGE] })
       const neighbour = yield* openGuest(network, 2)
       const server = yield* hostServer
       const host = createSocket("udp4")
@@ -137,22 +133,18 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
 
   it.live("drop what a guest sends in the name of another, by address or by MAC", () =>
     Effect.gen(function* () {
-      yield* cleared
-      const peer = yield* makePeer
-      const { network } = yield* openNetwork()
-      const guest = yield* openGuest(network, 1)
+      const { peer, network, guest } = yield* openWorld()
       const neighbour = yield* openGuest(network, 2)
-      const to = { address: INTERNET, port: PEER_PORT }
-      guest.sendDatagram(to, "another's address", { address: at(2).guest })
-      guest.sendDatagram(to, "another's both", { address: at(2).guest, mac: at(2).mac })
-      guest.sendDatagram(to, "another's MAC", { mac: at(2).mac })
-      guest.sendDatagram(to, "a stranger's address", { address: "203.0.113.77" })
-      guest.sendDatagram(to, "the host's address", { address: at(1).host })
-      guest.sendDatagram(to, "its own")
+      guest.sendDatagram(internet, "another's address", { address: at(2).guest })
+      guest.sendDatagram(internet, "another's both", { address: at(2).guest, mac: at(2).mac })
+      guest.sendDatagram(internet, "another's MAC", { mac: at(2).mac })
+      guest.sendDatagram(internet, "a stranger's address", { address: "203.0.113.77" })
+      guest.sendDatagram(internet, "the host's address", { address: at(1).host })
+      guest.sendDatagram(internet, "its own")
       assert.isTrue(yield* guest.hears("its own"))
       assert.strictEqual((yield* peer.tell("heard", {})).text, "its own")
       // The one that it pretended to be has been told nothing.
-      neighbour.sendDatagram(to, "the neighbour's own")
+      neighbour.sendDatagram(internet, "the neighbour's own")
       const first = yield* neighbour.get(({ kind }) => kind !== "other")
       assert.deepInclude(Option.getOrThrow(first), { text: "the neighbour's own" })
     }).pipe(Effect.scoped)
@@ -191,15 +183,12 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
 
   it.live("cut a flow that is open when its range becomes denied", () =>
     Effect.gen(function* () {
-      yield* cleared
-      yield* makePeer
-      const before = yield* openNetwork()
-      const guest = yield* openGuest(before.network, 1)
+      const { guest, letGo } = yield* openWorld()
       for (const address of [DENIED, NOT_DENIED]) {
         guest.sendDatagram({ address, port: PEER_PORT }, `open to ${address}`)
         assert.isTrue(yield* guest.hears(`open to ${address}`))
       }
-      yield* before.letGo
+      yield* letGo
       const after = yield* openNetwork({ denied: [DENIED_RANGE] })
       assert.deepStrictEqual(yield* after.network.sweep([1]), [])
       guest.sendDatagram({ address: DENIED, port: PEER_PORT }, "again")
@@ -211,22 +200,18 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
 
   it.live("let a guest open so many flows and no more, while others open theirs", () =>
     Effect.gen(function* () {
-      yield* cleared
-      const peer = yield* makePeer
-      const { network } = yield* openNetwork()
-      const guest = yield* openGuest(network, 1)
+      const { peer, network, guest } = yield* openWorld()
       const neighbour = yield* openGuest(network, 2)
-      const to = { address: INTERNET, port: PEER_PORT }
       for (let turn = 0; turn < 1026; turn++) {
-        guest.sendDatagram(to, `flow ${turn}`, { port: 10_000 + turn })
+        guest.sendDatagram(internet, `flow ${turn}`, { port: 10_000 + turn })
         // Answered one by one, so that no queue on the way overflows.
         const got = yield* guest.get(({ kind }) => kind !== "other")
         if (turn < 1024) assert.deepInclude(Option.getOrThrow(got), { text: `flow ${turn}` })
         else assert.deepInclude(Option.getOrThrow(got), { kind: "unreachable", code: 13 })
       }
-      guest.sendDatagram(to, "a flow that is open", { port: 10_000 })
+      guest.sendDatagram(internet, "a flow that is open", { port: 10_000 })
       assert.isTrue(yield* guest.hears("a flow that is open"))
-      neighbour.sendDatagram(to, "the neighbour's")
+      neighbour.sendDatagram(internet, "the neighbour's")
       assert.isTrue(yield* neighbour.hears("the neighbour's"))
       assert.notInclude((yield* peer.tell("heard", {})).text, "flow 1024")
     }).pipe(Effect.scoped)
@@ -234,10 +219,7 @@ describe.skipIf(!inOwnNamespace)("the rules of taps", () => {
 
   it.live("keep a guest from whoever knows its address outside, while its forwards let them in", () =>
     Effect.gen(function* () {
-      yield* cleared
-      const peer = yield* makePeer
-      const { network } = yield* openNetwork()
-      const guest = yield* openGuest(network, 1, 4000)
+      const { peer, network, guest } = yield* openWorld({ port: 4000 })
       const direct = yield* peer.tell("connect", { host: at(1).guest, port: 4000 })
       assert.strictEqual(direct.error, "ECONNREFUSED")
       yield* network.setForwards(1, [{ hostPort: 21_009, guestPort: 4000 }])

@@ -14,15 +14,14 @@ import {
   INTERNET,
   INTERNET6,
   METADATA,
-  makePeer,
   NOT_DENIED,
   PEER_PORT,
   PRIVATE
 } from "./network/peer.ts"
-import { bootTenant, hypervisorIn } from "./network/tap-machine.ts"
-import { cleared, nft, openNetwork } from "./network/tap-world.ts"
+import { openMachine } from "./network/tap-machine.ts"
+import { nft } from "./network/tap-world.ts"
 import { inOwnNamespace } from "./own-namespace.ts"
-import { PATIENCE_MS, runtimeDirectory } from "./qemu.ts"
+import { PATIENCE_MS } from "./qemu.ts"
 
 /** Rejected at once, not timed out. */
 const AT_ONCE_MS = 1500
@@ -60,19 +59,9 @@ describe.skipIf(!inOwnNamespace)("a guest behind a tap", () => {
     "reaches the internet, and neither the host, nor another guest, nor what is denied: it is told so at once",
     () =>
       Effect.gen(function* () {
-        yield* cleared
-        const peer = yield* makePeer
-        const directory = yield* runtimeDirectory
-        const hypervisor = yield* hypervisorIn(directory)
-        const { network } = yield* openNetwork({ denied: [DENIED_RANGE] })
+        const { peer, boot } = yield* openMachine({ denied: [DENIED_RANGE] })
         const server = yield* hostServer()
-        const [app, other] = yield* Effect.all(
-          [
-            bootTenant(directory, hypervisor, network, "app", 1),
-            bootTenant(directory, hypervisor, network, "other", 2)
-          ],
-          { concurrency: 2 }
-        )
+        const [app, other] = yield* Effect.all([boot("app", 1), boot("other", 2)], { concurrency: 2 })
         const reach = (target: string) => app.ask(`/reach?addr=${encodeURIComponent(target)}`)
 
         assert.match(yield* reach(`${INTERNET}:${PEER_PORT}`), /^reached/u)
@@ -116,17 +105,8 @@ describe.skipIf(!inOwnNamespace)("a guest behind a tap", () => {
     "is reached on its raw ports by the kernel while they are forwarded, and keeps what is open until it is cut",
     () =>
       Effect.gen(function* () {
-        yield* cleared
-        const peer = yield* makePeer
-        const directory = yield* runtimeDirectory
-        const hypervisor = yield* hypervisorIn(directory)
-        const { network } = yield* openNetwork()
-        const app = yield* bootTenant(directory, hypervisor, network, "app", 1, [
-          "--raw-tcp",
-          "4000",
-          "--raw-udp",
-          "4001"
-        ])
+        const { peer, network, boot } = yield* openMachine()
+        const app = yield* boot("app", 1, ["--raw-tcp", "4000", "--raw-udp", "4001"])
         // The daemon's own listener stays: what the kernel carries goes past it.
         const tcpPort = 21_009
         const listener = yield* hostServer(tcpPort)
@@ -172,14 +152,10 @@ describe.skipIf(!inOwnNamespace)("a guest behind a tap", () => {
     "sleeps and wakes behind its tap, also one that was made anew, and is as reachable and as far-reaching as before",
     () =>
       Effect.gen(function* () {
-        yield* cleared
-        yield* makePeer
-        const directory = yield* runtimeDirectory
-        const hypervisor = yield* hypervisorIn(directory)
-        const { network } = yield* openNetwork()
+        const { network, hypervisor, directory, boot } = yield* openMachine()
         const app = yield* Effect.scoped(
           Effect.gen(function* () {
-            const booted = yield* bootTenant(directory, hypervisor, network, "app", 1)
+            const booted = yield* boot("app", 1)
             assert.strictEqual(yield* booted.ask("/remember"), "1\n")
             assert.match(yield* booted.ask(`/reach?addr=${INTERNET}:${PEER_PORT}`), /^reached/u)
             yield* booted.session.freeze(60_000)

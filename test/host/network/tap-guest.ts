@@ -7,6 +7,8 @@ import { gatewayMac, tapName } from "../../../src/network/tap-link.ts"
 import type { Network } from "../../../src/services/Network.ts"
 import { lineChild } from "./child.ts"
 import { type Datagram, type Got, readFrame, udpFrame } from "./frames.ts"
+import { makePeer } from "./peer.ts"
+import { cleared, openNetwork } from "./tap-world.ts"
 
 /** Opens a tap that is there. */
 export const openTap = Effect.fnUntraced(function* (slot: number, ifname = tapName(slot)) {
@@ -64,4 +66,15 @@ export const openGuest = Effect.fnUntraced(function* (
 ) {
   yield* network.attach(slot, [port])
   return yield* openTap(slot)
+})
+
+/** A machine with a guest in slot 1, and the peer that is the internet to it. */
+export const openWorld = Effect.fnUntraced(function* (
+  options: { readonly denied?: ReadonlyArray<string>; readonly port?: number } = {}
+) {
+  yield* cleared
+  const peer = yield* makePeer
+  const { network, letGo } = yield* openNetwork({ denied: options.denied ?? [] })
+  const guest = yield* openGuest(network, 1, options.port)
+  return { peer, network, letGo, guest }
 })

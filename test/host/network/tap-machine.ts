@@ -4,13 +4,16 @@ import { copyFileSync, existsSync, mkdirSync } from "node:fs"
 import * as http from "node:http"
 import { join } from "node:path"
 import { Effect, Layer } from "effect"
+import type { TapOptions } from "../../../layers/network/tap/layer.ts"
 import { Guest } from "../../../src/services/Guest.ts"
 import { Hypervisor } from "../../../src/services/Hypervisor.ts"
 import type { Network } from "../../../src/services/Network.ts"
 import { bootSpec } from "../../support/boot-spec.ts"
 import { volumeFile } from "../../support/volume-file.ts"
 import { buildTenant } from "../../tenant/build.ts"
-import { machineSpec, PATIENCE_MS, qemu } from "../qemu.ts"
+import { machineSpec, PATIENCE_MS, qemu, runtimeDirectory } from "../qemu.ts"
+import { makePeer } from "./peer.ts"
+import { cleared, openNetwork } from "./tap-world.ts"
 
 /** An image with the test program at `/app/server`. */
 const tenantImage = Effect.fnUntraced(function* (directory: string) {
@@ -75,4 +78,16 @@ export const bootTenant = Effect.fnUntraced(function* (
   while ((yield* session.probe(HTTP_PORT, 5_000)) !== "accepted") yield* Effect.sleep(50)
   const { host } = network.reach(slot, HTTP_PORT)
   return { spec, machine, session, link, ask: (path: string) => ask(host, path) }
+})
+
+/** A machine with the peer that is the internet to its guests, and what boots the test program in a slot of it. */
+export const openMachine = Effect.fnUntraced(function* (options: Partial<TapOptions> = {}) {
+  yield* cleared
+  const peer = yield* makePeer
+  const directory = yield* runtimeDirectory
+  const hypervisor = yield* hypervisorIn(directory)
+  const { network } = yield* openNetwork(options)
+  const boot = (appId: string, slot: number, args?: ReadonlyArray<string>) =>
+    bootTenant(directory, hypervisor, network, appId, slot, args)
+  return { peer, directory, hypervisor, network, boot }
 })
