@@ -9,6 +9,7 @@ import type { LocalHost } from "../../scripts/local/host.ts"
 import {
   awaitState,
   document,
+  documentOf,
   instance,
   makeHost,
   put,
@@ -45,8 +46,8 @@ layer(NodeServices.layer, { excludeTestServices: true })("the command line on a 
     Effect.gen(function* () {
       const host = yield* makeHost()
       const tenant = yield* tenantLayer(host)
-      const first = document([volume("app-1")], [instance("app-1", tenant)])
-      const next = document([volume("app-1")], [instance("app-1", tenant, { deploymentId: "dep-2" })])
+      const first = documentOf(instance("app-1", tenant))
+      const next = documentOf(instance("app-1", tenant, { deploymentId: "dep-2" }))
       assert.deepStrictEqual(plan(host, first), [["app-1", ["create-volume", "boot"]]])
 
       const daemon = yield* runDaemon(host)

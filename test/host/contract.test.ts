@@ -11,11 +11,13 @@ import {
   awaitInstance,
   awaitState,
   document,
+  documentOf,
   instance,
   makeHost,
   put,
   request,
   runDaemon,
+  startHost,
   tenantLayer,
   vmmsOf,
   volume
@@ -39,10 +41,8 @@ layer(NodeServices.layer, { excludeTestServices: true })("the contract on real m
     "a document that is refused is explained and leaves the app as it was, until a good one comes",
     () =>
       Effect.gen(function* () {
-        const host = yield* makeHost()
-        const tenant = yield* tenantLayer(host)
-        yield* runDaemon(host)
-        yield* put(host, document([volume("app-1")], [instance("app-1", tenant)]))
+        const { host, tenant } = yield* startHost()
+        yield* put(host, documentOf(instance("app-1", tenant)))
         yield* awaitState(host, "app-1", "running")
         assert.strictEqual((yield* request(host, "app-1", "/remember")).body.trim(), "1")
         const { acceptedDigest } = yield* readReport(host)
@@ -74,10 +74,8 @@ layer(NodeServices.layer, { excludeTestServices: true })("the contract on real m
     "a report is true of the machine: its port answers for the hostname, its layer is what runs",
     () =>
       Effect.gen(function* () {
-        const host = yield* makeHost()
-        const tenant = yield* tenantLayer(host)
-        yield* runDaemon(host)
-        yield* put(host, document([volume("app-1")], [instance("app-1", tenant)]))
+        const { host, tenant } = yield* startHost()
+        yield* put(host, documentOf(instance("app-1", tenant)))
         const report = yield* awaitState(host, "app-1", "running")
         assert.strictEqual(yield* requestPort(report.hostPort ?? 0, "app-1.example.com"), 200)
         assert.strictEqual(report.guestIpv4, "10.201.0.2")
@@ -90,10 +88,8 @@ layer(NodeServices.layer, { excludeTestServices: true })("the contract on real m
 
   it.effect("an app that is removed answers to its last moment, and then nothing of it is left", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost({ maxApps: 1 })
-      const tenant = yield* tenantLayer(host)
-      yield* runDaemon(host)
-      yield* put(host, document([volume("app-1")], [instance("app-1", tenant)]))
+      const { host, tenant } = yield* startHost({ maxApps: 1 })
+      yield* put(host, documentOf(instance("app-1", tenant)))
       const { hostPort } = yield* awaitState(host, "app-1", "running")
       yield* request(host, "app-1", "/write?path=note&body=of-the-first")
       yield* request(host, "app-1", "/log?lines=3")
@@ -124,7 +120,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("the contract on real m
         assert.isFalse(existsSync(join(host.folder, left)), left)
 
       // The one slot that there is: the next app has its port, and nothing else of the last one's.
-      yield* put(host, document([volume("app-2")], [instance("app-2", tenant)]))
+      yield* put(host, documentOf(instance("app-2", tenant)))
       const second = yield* awaitState(host, "app-2", "running")
       assert.strictEqual(second.hostPort, hostPort)
       assert.notStrictEqual((yield* request(host, "app-2", "/read?path=note")).status, 200)
@@ -143,10 +139,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("the contract on real m
         yield* runDaemon(host)
         yield* put(
           host,
-          document(
-            [volume("app-1"), volume("app-2")],
-            [instance("app-1", tenant, { args: ["--never-listen"] }), instance("app-2", tenant)]
-          )
+          documentOf(instance("app-1", tenant, { args: ["--never-listen"] }), instance("app-2", tenant))
         )
         yield* awaitState(host, "app-2", "running")
         assert.strictEqual((yield* request(host, "app-2")).status, 200)

@@ -8,6 +8,7 @@ import {
   awaitState,
   type Changes,
   document,
+  documentOf,
   executableLayer,
   instance,
   makeHost,
@@ -15,6 +16,7 @@ import {
   putObject,
   request,
   runDaemon,
+  startHost,
   tenantLayer,
   volume
 } from "./harness.ts"
@@ -64,9 +66,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("a failure on a real ho
 
   it.effect("of a volume fails the volume and its instance, with the size that was asked", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      const tenant = yield* tenantLayer(host)
-      yield* runDaemon(host)
+      const { host, tenant } = yield* startHost()
       yield* put(host, document([volume("app-1", { sizeBytes: 1000 })], [instance("app-1", tenant)]))
       const failed = yield* awaitState(host, "app-1", "failed")
       assert.match(failed.message ?? "", /app-1-vol.*1000/)
@@ -76,25 +76,20 @@ layer(NodeServices.layer, { excludeTestServices: true })("a failure on a real ho
         ({ volumes }) => volumes[0]?.state === "failed"
       )
       assert.match(report.volumes[0]?.message ?? "", /1000/)
-      yield* put(host, document([volume("app-1")], [instance("app-1", tenant)]))
+      yield* put(host, documentOf(instance("app-1", tenant)))
       yield* awaitState(host, "app-1", "running")
     })
   )
 
   it.effect("to find a program that can be run is told in the guest's words", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      const tenant = yield* tenantLayer(host)
-      yield* runDaemon(host)
+      const { host, tenant } = yield* startHost()
       yield* put(
         host,
-        document(
-          [volume("nowhere"), volume("folder"), volume("plain")],
-          [
-            instance("nowhere", tenant, { ...once, program: "/app/nothing" }),
-            instance("folder", tenant, { ...once, program: "/app" }),
-            instance("plain", tenant, { ...once, program: "/etc/passwd" })
-          ]
+        documentOf(
+          instance("nowhere", tenant, { ...once, program: "/app/nothing" }),
+          instance("folder", tenant, { ...once, program: "/app" }),
+          instance("plain", tenant, { ...once, program: "/etc/passwd" })
         )
       )
       assert.match(
@@ -111,9 +106,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("a failure on a real ho
 
   it.effect("to become healthy is reported past the grace period, with what was asked", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      const tenant = yield* tenantLayer(host)
-      yield* runDaemon(host)
+      const { host, tenant } = yield* startHost()
       const check = {
         intervalMs: 500,
         timeoutMs: 2000,
@@ -123,15 +116,12 @@ layer(NodeServices.layer, { excludeTestServices: true })("a failure on a real ho
       }
       yield* put(
         host,
-        document(
-          [volume("silent"), volume("wrong")],
-          [
-            instance("silent", tenant, { args: ["--never-listen"], healthCheck: { kind: "tcp", ...check } }),
-            instance("wrong", tenant, {
-              args: ["--http-status", "500"],
-              healthCheck: { kind: "http", path: "/healthz", ...check }
-            })
-          ]
+        documentOf(
+          instance("silent", tenant, { args: ["--never-listen"], healthCheck: { kind: "tcp", ...check } }),
+          instance("wrong", tenant, {
+            args: ["--http-status", "500"],
+            healthCheck: { kind: "http", path: "/healthz", ...check }
+          })
         )
       )
       assert.match(
@@ -147,15 +137,13 @@ layer(NodeServices.layer, { excludeTestServices: true })("a failure on a real ho
 
   it.effect("to boot is told with the reason, and the starts are counted", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      const tenant = yield* tenantLayer(host)
-      yield* runDaemon(host)
+      const { host, tenant } = yield* startHost()
       // It begins as a squashfs image does, and is none: the guest cannot mount it.
       const damaged = Buffer.alloc(2 ** 20)
       damaged.write("hsqs")
       const broken = { kind: "filesystem", digest: putObject(host, "broken", damaged), objectKey: "broken" }
       const changes: Changes = { layers: [tenant, broken], restartPolicy: { maxRestarts: 1 } }
-      yield* put(host, document([volume("app-1")], [instance("app-1", tenant, changes)]))
+      yield* put(host, documentOf(instance("app-1", tenant, changes)))
       const failed = yield* awaitInstance(host, "app-1", "spent", ({ message }) =>
         /used up/.test(message ?? "")
       )

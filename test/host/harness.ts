@@ -37,17 +37,17 @@ const kill = (pid: number) => {
   }
 }
 
+export interface HostOptions {
+  readonly maxApps?: number
+  readonly network?: "tap" | "user"
+  readonly zerofs?: ZerofsSection
+  readonly rawPorts?: number
+  /** Boots and wakes at a time: more than there are processors only wait for each other, without KVM past their time. */
+  readonly starts?: number
+}
+
 /** A host laid out in a folder of its own; whatever of it still runs is ended with the scope, and the folder removed. */
-export const makeHost = (
-  options: {
-    readonly maxApps?: number
-    readonly network?: "tap" | "user"
-    readonly zerofs?: ZerofsSection
-    readonly rawPorts?: number
-    /** Boots and wakes at a time: more than there are processors only wait for each other, without KVM past their time. */
-    readonly starts?: number
-  } = {}
-) =>
+export const makeHost = (options: HostOptions = {}) =>
   Effect.gen(function* () {
     const folder = yield* Effect.acquireRelease(
       Effect.sync(() => mkdtempSync(join(tmpdir(), "nibrunner-host-"))),
@@ -106,6 +106,15 @@ export const executableLayer = (digest: string, objectKey = "tenant", destinatio
 /** Puts the test program into the host's store and gives the layer that names it. */
 export const tenantLayer = (host: LocalHost) =>
   Effect.map(buildTenant, (path) => executableLayer(putObject(host, "tenant", readFileSync(path))))
+
+/** A host with the test program in its store, whose daemon has no document yet. */
+export const startHost = (options: HostOptions = {}) =>
+  Effect.gen(function* () {
+    const host = yield* makeHost(options)
+    const tenant = yield* tenantLayer(host)
+    const daemon = yield* runDaemon(host)
+    return { host, tenant, daemon }
+  })
 
 export interface Changes {
   readonly deploymentId?: string
@@ -175,6 +184,13 @@ export const document = (volumes: ReadonlyArray<unknown>, instances: ReadonlyArr
   checkpoints: [],
   exports: []
 })
+
+/** A document of these instances, each on a volume of its own. */
+export const documentOf = (...instances: ReadonlyArray<{ readonly appId: string }>) =>
+  document(
+    instances.map(({ appId }) => volume(appId)),
+    instances
+  )
 
 /** Replaces the document, and gives the time from which on the report may speak of it. */
 export const put = (host: LocalHost, desired: unknown) => Effect.as(writeDocument(host, desired), undefined)

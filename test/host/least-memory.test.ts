@@ -6,38 +6,23 @@ import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { MAX_LAYERS } from "../../src/document/schema.ts"
 import { SMALLEST_MEMORY_MIB } from "../../src/reconcile/unrunnable.ts"
-import {
-  awaitState,
-  document,
-  instance,
-  makeHost,
-  put,
-  request,
-  runDaemon,
-  tenantLayer,
-  volume
-} from "./harness.ts"
+import { awaitState, documentOf, instance, put, request, startHost } from "./harness.ts"
 
 layer(NodeServices.layer, { excludeTestServices: true })("an app with the least memory", (it) => {
   it.effect(
     "boots with the most layers and serves; one with less fails at once, by name, and no microVM is started for it",
     () =>
       Effect.gen(function* () {
-        const host = yield* makeHost()
-        const tenant = yield* tenantLayer(host)
-        yield* runDaemon(host)
+        const { host, tenant } = yield* startHost()
         const layers = Array.from({ length: MAX_LAYERS }, (_, n) =>
           n === 0 ? tenant : { ...tenant, destinationPath: `/app/layer-${n}` }
         )
         const once = { restartPolicy: { maxRestarts: 0 } }
         yield* put(
           host,
-          document(
-            [volume("least"), volume("less")],
-            [
-              instance("less", tenant, { ...once, memoryMib: SMALLEST_MEMORY_MIB - 1 }),
-              instance("least", tenant, { ...once, layers, memoryMib: SMALLEST_MEMORY_MIB })
-            ]
+          documentOf(
+            instance("less", tenant, { ...once, memoryMib: SMALLEST_MEMORY_MIB - 1 }),
+            instance("least", tenant, { ...once, layers, memoryMib: SMALLEST_MEMORY_MIB })
           )
         )
         const less = yield* awaitState(host, "less", "failed")

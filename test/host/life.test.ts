@@ -10,12 +10,11 @@ import {
   awaitInstance,
   awaitState,
   document,
+  documentOf,
   instance,
-  makeHost,
   put,
   request,
-  runDaemon,
-  tenantLayer,
+  startHost,
   vmmsOf,
   volume
 } from "./harness.ts"
@@ -25,10 +24,8 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app on a real micro
     "answers 100 fresh connections in a row from the moment that it is first reported as running",
     () =>
       Effect.gen(function* () {
-        const host = yield* makeHost()
-        const tenant = yield* tenantLayer(host)
-        yield* runDaemon(host)
-        yield* put(host, document([volume("app-1")], [instance("app-1", tenant)]))
+        const { host, tenant } = yield* startHost()
+        yield* put(host, documentOf(instance("app-1", tenant)))
         const report = yield* awaitState(host, "app-1", "running")
         const answers = yield* Effect.forEach(Array.from({ length: 100 }), () => request(host, "app-1"))
         assert.deepStrictEqual(
@@ -44,11 +41,9 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app on a real micro
 
   it.effect("runs as uid 65534 in its working directory, with the environment that it was promised", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      const tenant = yield* tenantLayer(host)
-      yield* runDaemon(host)
+      const { host, tenant } = yield* startHost()
       const environment = { URL: "http://${NIBRUN_HOSTNAME}:$NIBRUN_HTTP_PORT/", COST: "$5 and $HOME" }
-      yield* put(host, document([volume("app-1")], [instance("app-1", tenant, { environment })]))
+      yield* put(host, documentOf(instance("app-1", tenant, { environment })))
       yield* awaitState(host, "app-1", "running")
       const of = (name: string) =>
         Effect.map(request(host, "app-1", `/env?name=${name}`), ({ body }) => body.trim())
@@ -65,20 +60,18 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app on a real micro
 
   it.effect("keeps its volume through redeploys, stops and starts, and loses it only when it is absent", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      const tenant = yield* tenantLayer(host)
-      yield* runDaemon(host)
+      const { host, tenant } = yield* startHost()
       const remember = Effect.map(request(host, "app-1", "/remember"), ({ body }) => body.trim())
       const read = Effect.map(request(host, "app-1", "/read?path=note"), ({ body }) => body.trim())
 
-      yield* put(host, document([volume("app-1")], [instance("app-1", tenant)]))
+      yield* put(host, documentOf(instance("app-1", tenant)))
       yield* awaitState(host, "app-1", "running")
       assert.strictEqual((yield* request(host, "app-1", "/write?path=note&body=kept")).status, 200)
       assert.strictEqual(yield* remember, "1")
       const first = vmmsOf(host)
 
       // The same deployment under another config and hostnames is left alone.
-      yield* put(host, document([volume("app-1")], [instance("app-1", tenant, { environment: { A: "b" } })]))
+      yield* put(host, documentOf(instance("app-1", tenant, { environment: { A: "b" } })))
       yield* awaitHost(
         host,
         "the new document",
@@ -87,7 +80,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app on a real micro
       assert.strictEqual(yield* remember, "2")
       assert.deepStrictEqual(vmmsOf(host), first)
 
-      yield* put(host, document([volume("app-1")], [instance("app-1", tenant, { deploymentId: "dep-2" })]))
+      yield* put(host, documentOf(instance("app-1", tenant, { deploymentId: "dep-2" })))
       yield* awaitInstance(
         host,
         "app-1",
@@ -100,16 +93,13 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app on a real micro
 
       yield* put(
         host,
-        document(
-          [volume("app-1")],
-          [instance("app-1", tenant, { deploymentId: "dep-2", desiredState: "stopped" })]
-        )
+        documentOf(instance("app-1", tenant, { deploymentId: "dep-2", desiredState: "stopped" }))
       )
       yield* awaitState(host, "app-1", "stopped")
       assert.deepStrictEqual(vmmsOf(host), [])
       assert.strictEqual((yield* request(host, "app-1")).status, 503)
 
-      yield* put(host, document([volume("app-1")], [instance("app-1", tenant, { deploymentId: "dep-2" })]))
+      yield* put(host, documentOf(instance("app-1", tenant, { deploymentId: "dep-2" })))
       yield* awaitState(host, "app-1", "running")
       assert.strictEqual(yield* read, "kept")
 
@@ -139,17 +129,9 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app on a real micro
 
   it.effect("boots beside others, three at a time, each on its own volume", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      const tenant = yield* tenantLayer(host)
-      yield* runDaemon(host)
+      const { host, tenant } = yield* startHost()
       const apps = ["app-1", "app-2", "app-3"]
-      yield* put(
-        host,
-        document(
-          apps.map((app) => volume(app)),
-          apps.map((app) => instance(app, tenant))
-        )
-      )
+      yield* put(host, documentOf(...apps.map((app) => instance(app, tenant))))
       yield* Effect.forEach(apps, (app) => awaitState(host, app, "running"))
       yield* Effect.forEach(apps, (app) => request(host, app, `/write?path=name&body=${app}`))
       for (const app of apps)
@@ -160,10 +142,8 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app on a real micro
 
   it.effect("is restarted inside its guest when its program exits, and the report tells of it", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      const tenant = yield* tenantLayer(host)
-      yield* runDaemon(host)
-      yield* put(host, document([volume("app-1")], [instance("app-1", tenant)]))
+      const { host, tenant } = yield* startHost()
+      yield* put(host, documentOf(instance("app-1", tenant)))
       yield* awaitState(host, "app-1", "running")
       const before = vmmsOf(host)
       yield* Effect.ignore(request(host, "app-1", "/exit?code=3"))
@@ -188,13 +168,8 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app on a real micro
     "is replaced under the same port when its VMM is killed, while its neighbour keeps its memory",
     () =>
       Effect.gen(function* () {
-        const host = yield* makeHost()
-        const tenant = yield* tenantLayer(host)
-        yield* runDaemon(host)
-        yield* put(
-          host,
-          document([volume("app-1"), volume("app-2")], [instance("app-1", tenant), instance("app-2", tenant)])
-        )
+        const { host, tenant } = yield* startHost()
+        yield* put(host, documentOf(instance("app-1", tenant), instance("app-2", tenant)))
         const { hostPort } = yield* awaitState(host, "app-1", "running")
         yield* awaitState(host, "app-2", "running")
         yield* request(host, "app-1", "/write?path=note&body=kept")
@@ -217,10 +192,8 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app on a real micro
 
   it.effect("has what it prints in its log, a record a line, in order", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      const tenant = yield* tenantLayer(host)
-      yield* runDaemon(host)
-      yield* put(host, document([volume("app-1")], [instance("app-1", tenant)]))
+      const { host, tenant } = yield* startHost()
+      yield* put(host, documentOf(instance("app-1", tenant)))
       yield* awaitState(host, "app-1", "running")
       assert.strictEqual((yield* request(host, "app-1", "/log?lines=2000")).body.trim(), "2000")
       const path = join(host.logs, "app-1.log")

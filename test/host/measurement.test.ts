@@ -12,12 +12,12 @@ import {
   awaitInstance,
   awaitState,
   document,
+  documentOf,
   instance,
-  makeHost,
   put,
   request,
   runDaemon,
-  tenantLayer,
+  startHost,
   volume
 } from "./harness.ts"
 
@@ -62,10 +62,8 @@ const assertGrown = (before: InstanceMeters, after: InstanceMeters) => {
 layer(NodeServices.layer, { excludeTestServices: true })("a guest that is measured", (it) => {
   it.effect("tells its memory, its CPU time, its network and how full its volume is, and meters add up", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      const tenant = yield* tenantLayer(host)
-      const daemon = yield* runDaemon(host)
-      yield* put(host, document([volume("app-1")], [instance("app-1", tenant)]))
+      const { host, tenant, daemon } = yield* startHost()
+      yield* put(host, documentOf(instance("app-1", tenant)))
       yield* awaitState(host, "app-1", "running")
 
       const first = yield* measured(host)
@@ -102,7 +100,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("a guest that is measur
       const third = yield* measured(host, second.compute.measuredAt)
       assertGrown(second.meters, third.meters)
 
-      yield* put(host, document([volume("app-1")], [instance("app-1", tenant, { desiredState: "stopped" })]))
+      yield* put(host, documentOf(instance("app-1", tenant, { desiredState: "stopped" })))
       const stopped = yield* awaitState(host, "app-1", "stopped")
       assert.isUndefined(stopped.compute)
       assert.isAtLeast((yield* usageIn(host)).usedBytes, empty.usedBytes + 64 * 4096)
@@ -113,9 +111,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("a guest that is measur
     "has a larger volume after the boot that follows a larger size, with all that was in it; a smaller size is refused",
     () =>
       Effect.gen(function* () {
-        const host = yield* makeHost()
-        const tenant = yield* tenantLayer(host)
-        yield* runDaemon(host)
+        const { host, tenant } = yield* startHost()
         const device = join(host.folder, "state/volumes/app-1-vol.img")
         const of = (mib: number, deploymentId: string) =>
           document([volume("app-1", { sizeBytes: mib * MIB })], [instance("app-1", tenant, { deploymentId })])

@@ -14,6 +14,7 @@ import {
   awaitInstance,
   awaitState,
   document,
+  documentOf,
   instance,
   makeHost,
   put,
@@ -78,7 +79,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("the metrics page of a 
           families.map(({ name }) => name)
         )
 
-        yield* put(host, document([volume("app-1")], [instance("app-1", tenant)]))
+        yield* put(host, documentOf(instance("app-1", tenant)))
         yield* awaitState(host, "app-1", "running")
         for (const _ of [1, 2, 3]) assert.strictEqual((yield* request(host, "app-1")).status, 200)
         assert.strictEqual((yield* request(host, "app-1", "/no-such-path")).status, 404)

@@ -7,19 +7,18 @@ import { Effect } from "effect"
 import {
   awaitState,
   bodyOf,
-  document,
+  documentOf,
   instance,
   makeHost,
   put,
   request,
   runDaemon,
   tenantLayer,
-  vmmsOf,
-  volume
+  vmmsOf
 } from "./harness.ts"
 
 /** Every instance stopped, as docs/install.md does it. */
-const stopped = (desired: ReturnType<typeof document>) => ({
+const stopped = (desired: ReturnType<typeof documentOf>) => ({
   ...desired,
   instances: desired.instances.map((one) => ({
     ...(one as Record<string, unknown>),
@@ -37,10 +36,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("a host that moves", (i
         desiredState: "on-request",
         activation: { sleepWhen: { kind: "traffic-idle", timeoutMs: 60_000 } }
       }
-      const desired = document(
-        [volume("app-1"), volume("app-2")],
-        [instance("app-1", tenant), instance("app-2", tenant, sleepy)]
-      )
+      const desired = documentOf(instance("app-1", tenant), instance("app-2", tenant, sleepy))
       const daemon = yield* runDaemon(from)
       yield* put(from, desired)
       yield* awaitState(from, "app-1", "running")

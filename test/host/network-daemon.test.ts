@@ -8,6 +8,7 @@ import {
   awaitInstance,
   awaitState,
   document,
+  documentOf,
   instance,
   makeHost,
   put,
@@ -31,7 +32,7 @@ describe.skipIf(!inOwnNamespace)("a host on taps", () => {
         // What a machine may have left of an app that nobody knows any more.
         ip("tuntap", "add", "dev", "nbr9", "mode", "tap")
         const daemon = yield* runDaemon(host)
-        yield* put(host, document([volume("one")], [instance("one", tenant)]))
+        yield* put(host, documentOf(instance("one", tenant)))
         yield* awaitState(host, "one", "running").pipe(Effect.raceFirst(daemon.ended))
         assert.deepStrictEqual(taps(), ["nbr0"])
         const reaches = (address: string) =>
@@ -42,20 +43,14 @@ describe.skipIf(!inOwnNamespace)("a host on taps", () => {
         yield* daemon.kill
         const next = yield* runDaemon(host)
         const both = ["one", "two"]
-        yield* put(
-          host,
-          document(
-            both.map((appId) => volume(appId)),
-            both.map((appId) => instance(appId, tenant))
-          )
-        )
+        yield* put(host, documentOf(...both.map((appId) => instance(appId, tenant))))
         yield* awaitState(host, "two", "running").pipe(Effect.raceFirst(next.ended))
         assert.strictEqual((yield* request(host, "one")).status, 200)
         assert.strictEqual(yield* reaches(`${INTERNET}:${PEER_PORT}`), "reached")
         assert.strictEqual(yield* reaches(`${slotAddresses(1).guest}:3000`), "blocked")
         assert.strictEqual((yield* request(host, "two")).status, 200)
 
-        yield* put(host, document([volume("one")], [instance("one", tenant, { desiredState: "stopped" })]))
+        yield* put(host, documentOf(instance("one", tenant, { desiredState: "stopped" })))
         yield* awaitInstance(host, "one", "stopped", ({ state }) => state === "stopped")
         yield* put(
           host,

@@ -12,15 +12,15 @@ import {
   awaitHost,
   awaitInstance,
   awaitState,
-  document,
+  documentOf,
   instance,
   makeHost,
   put,
   request,
   runDaemon,
+  startHost,
   tenantLayer,
-  vmmsOf,
-  volume
+  vmmsOf
 } from "./harness.ts"
 
 const program = join(import.meta.dirname, "../../bin/nibrunnerd.ts")
@@ -62,7 +62,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("an operator", (it) => 
         { name: "echo", guestPort: 7000 },
         { name: "other", guestPort: 7001 }
       ]
-      yield* put(host, document([volume("app-1")], [instance("app-1", tenant, { ports })]))
+      yield* put(host, documentOf(instance("app-1", tenant, { ports })))
       const report = yield* awaitState(host, "app-1", "running")
       assert.strictEqual(
         report.message,
@@ -77,10 +77,8 @@ layer(NodeServices.layer, { excludeTestServices: true })("an operator", (it) => 
 
   it.effect("is told that runtime_dir was moved away, and nothing is lost once it is back", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      const tenant = yield* tenantLayer(host)
-      const daemon = yield* runDaemon(host)
-      const desired = document([volume("app-1")], [instance("app-1", tenant)])
+      const { host, tenant, daemon } = yield* startHost()
+      const desired = documentOf(instance("app-1", tenant))
       yield* put(host, desired)
       yield* awaitState(host, "app-1", "running")
       const vmms = vmmsOf(host)
@@ -103,10 +101,8 @@ layer(NodeServices.layer, { excludeTestServices: true })("an operator", (it) => 
 
   it.effect("is told what keeps a daemon from a microVM whose sockets are gone, and what ends that", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      const tenant = yield* tenantLayer(host)
-      const daemon = yield* runDaemon(host)
-      yield* put(host, document([volume("app-1")], [instance("app-1", tenant)]))
+      const { host, tenant, daemon } = yield* startHost()
+      yield* put(host, documentOf(instance("app-1", tenant)))
       yield* awaitState(host, "app-1", "running")
       rmSync(host.runtime, { recursive: true })
       yield* daemon.stop

@@ -7,25 +7,12 @@ import { Effect } from "effect"
 import { WebSocket } from "ws"
 import type { LocalHost } from "../../scripts/local/host.ts"
 import { sleepNow } from "../../scripts/local/sleep.ts"
-import {
-  awaitState,
-  document,
-  instance,
-  makeHost,
-  put,
-  request,
-  runDaemon,
-  tenantLayer,
-  vmmsOf,
-  volume
-} from "./harness.ts"
+import { awaitState, documentOf, instance, put, request, startHost, vmmsOf } from "./harness.ts"
 
 const deployed = Effect.gen(function* () {
-  const host = yield* makeHost()
-  const tenant = yield* tenantLayer(host)
-  yield* runDaemon(host)
+  const { host, tenant } = yield* startHost()
   const onRequest = { desiredState: "on-request", activation: { sleepWhen: { kind: "never" } } }
-  yield* put(host, document([volume("app-1")], [instance("app-1", tenant, onRequest)]))
+  yield* put(host, documentOf(instance("app-1", tenant, onRequest)))
   yield* awaitState(host, "app-1", "running")
   return host
 })
