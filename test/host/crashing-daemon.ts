@@ -5,7 +5,7 @@
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
-import { Effect, Layer } from "effect"
+import { type Context, Effect, Layer } from "effect"
 import { layerLive } from "../../layers/live.ts"
 import { readConfig } from "../../src/cli/config-file.ts"
 import { runHost } from "../../src/reconcile/host.ts"
@@ -44,27 +44,18 @@ const armed = <S extends object>(name: string, service: S): S => {
   return Object.fromEntries(methods) as S
 }
 
+const arm = <I, S extends object>(key: Context.Key<I, S>, name: string) =>
+  Layer.effect(
+    key,
+    Effect.map(key, (service) => armed(name, service))
+  )
+
 const arms = Layer.mergeAll(
-  Layer.effect(
-    HostState,
-    Effect.map(HostState, (service) => armed("state", service))
-  ),
-  Layer.effect(
-    Hypervisor,
-    Effect.map(Hypervisor, (service) => armed("hypervisor", service))
-  ),
-  Layer.effect(
-    LayerImages,
-    Effect.map(LayerImages, (service) => armed("images", service))
-  ),
-  Layer.effect(
-    Network,
-    Effect.map(Network, (service) => armed("network", service))
-  ),
-  Layer.effect(
-    VolumeBackend,
-    Effect.map(VolumeBackend, (service) => armed("volumes", service))
-  ),
+  arm(HostState, "state"),
+  arm(Hypervisor, "hypervisor"),
+  arm(LayerImages, "images"),
+  arm(Network, "network"),
+  arm(VolumeBackend, "volumes"),
   Layer.effect(
     Guest,
     Effect.map(Guest, (guest) => ({

@@ -1,6 +1,4 @@
 /** The daemon's end stops no app, and its death at any step of a boot leaves nothing that the next cannot repair. */
-import { spawn } from "node:child_process"
-import { once } from "node:events"
 import { readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
 import * as NodeServices from "@effect/platform-node/NodeServices"
@@ -10,35 +8,21 @@ import type { LocalHost } from "../../scripts/local/host.ts"
 import {
   awaitHost,
   awaitState,
-  document,
+  documentOf,
   instance,
   makeHost,
   put,
   request,
   runDaemon,
+  startHost,
   tenantLayer,
-  vmmsOf,
-  volume
+  vmmsOf
 } from "./harness.ts"
+import { mortalDaemon } from "./mortal-daemon.ts"
 
 /** Runs a daemon that kills itself at the point; succeeds when it has. */
 const crashAt = (host: LocalHost, point: string) =>
-  Effect.promise(async () => {
-    const daemon = spawn(process.execPath, [join(import.meta.dirname, "crashing-daemon.ts")], {
-      env: { ...process.env, NIBRUNNER_CONFIG: host.config, CRASH_AT: point },
-      stdio: ["ignore", "ignore", "pipe"]
-    })
-    let words = ""
-    daemon.stderr.on("data", (chunk: Buffer) => {
-      words += chunk.toString("utf8")
-    })
-    const [code, signal] = await once(daemon, "close")
-    assert.strictEqual(
-      signal,
-      "SIGKILL",
-      `the daemon ended with ${code} before it came to ${point}: ${words}`
-    )
-  }).pipe(Effect.timeout("3 minutes"))
+  Effect.scoped(Effect.flatMap(mortalDaemon(host, point), ({ died }) => died))
 
 /** Every place where a boot changes something, and the moments right before and after. */
 const points = [
@@ -65,10 +49,8 @@ layer(NodeServices.layer, { excludeTestServices: true })("a daemon", (it) => {
     "that is stopped leaves its microVMs running, and the next one takes them up: same process, no boot",
     () =>
       Effect.gen(function* () {
-        const host = yield* makeHost()
-        const tenant = yield* tenantLayer(host)
-        const first = yield* runDaemon(host)
-        yield* put(host, document([volume("app-1")], [instance("app-1", tenant)]))
+        const { host, tenant, daemon: first } = yield* startHost()
+        yield* put(host, documentOf(instance("app-1", tenant)))
         const before = yield* awaitState(host, "app-1", "running")
         yield* request(host, "app-1", "/remember")
         const vmms = vmmsOf(host)
@@ -84,10 +66,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("a daemon", (it) => {
         assert.strictEqual(after.startedAt, before.startedAt)
         // Its guest is still spoken with: it can be stopped in order.
         yield* request(host, "app-1", "/write?path=note&body=kept")
-        yield* put(
-          host,
-          document([volume("app-1")], [instance("app-1", tenant, { desiredState: "stopped" })])
-        )
+        yield* put(host, documentOf(instance("app-1", tenant, { desiredState: "stopped" })))
         yield* awaitState(host, "app-1", "stopped")
         assert.deepStrictEqual(vmmsOf(host), [])
       })
@@ -95,10 +74,8 @@ layer(NodeServices.layer, { excludeTestServices: true })("a daemon", (it) => {
 
   it.effect("that is killed under a running app is followed by one that takes it up", () =>
     Effect.gen(function* () {
-      const host = yield* makeHost()
-      const tenant = yield* tenantLayer(host)
-      const first = yield* runDaemon(host)
-      yield* put(host, document([volume("app-1")], [instance("app-1", tenant)]))
+      const { host, tenant, daemon: first } = yield* startHost()
+      yield* put(host, documentOf(instance("app-1", tenant)))
       yield* awaitState(host, "app-1", "running")
       yield* request(host, "app-1", "/remember")
       const vmms = vmmsOf(host)
@@ -118,7 +95,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("a daemon", (it) => {
       Effect.gen(function* () {
         const host = yield* makeHost()
         const tenant = yield* tenantLayer(host)
-        yield* put(host, document([volume("app-1")], [instance("app-1", tenant)]))
+        yield* put(host, documentOf(instance("app-1", tenant)))
         yield* crashAt(host, point)
         yield* runDaemon(host)
         const report = yield* awaitState(host, "app-1", "running")
