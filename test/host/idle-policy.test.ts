@@ -6,17 +6,7 @@ import { Clock, Effect, Fiber, Ref } from "effect"
 import { WebSocket } from "ws"
 import type { LocalHost } from "../../scripts/local/host.ts"
 import { instanceOf, readReport } from "../../scripts/local/report.ts"
-import {
-  awaitState,
-  document,
-  instance,
-  makeHost,
-  put,
-  request,
-  runDaemon,
-  tenantLayer,
-  volume
-} from "./harness.ts"
+import { awaitState, document, instance, put, request, startHost, volume } from "./harness.ts"
 
 const minute = 60_000
 const drain = 30_000
@@ -73,9 +63,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("apps that sleep by the
     "stay up for a request every other second and for a quiet WebSocket, and sleep after a quiet minute, or at the end of their lifetime and half a minute for what is open",
     () =>
       Effect.gen(function* () {
-        const host = yield* makeHost({ starts: 2 })
-        const tenant = yield* tenantLayer(host)
-        yield* runDaemon(host)
+        const { host, tenant } = yield* startHost({ starts: 2 })
         const names = Object.keys(apps)
         yield* put(
           host,
