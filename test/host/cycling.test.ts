@@ -15,14 +15,13 @@ import { seededRandom } from "../support/random.ts"
 import {
   awaitHost,
   document,
+  documentOf,
   instance,
-  makeHost,
   processesWith,
   put,
   request,
-  runDaemon,
   snapshotsIn,
-  tenantLayer,
+  startHost,
   vmmsOf,
   volume
 } from "./harness.ts"
@@ -140,9 +139,7 @@ const entries = (...path: ReadonlyArray<string>) => readdirSync(join(...path))
 const cycles = (network: "user" | "tap") =>
   Effect.gen(function* () {
     if (network === "tap") yield* cleared
-    const host = yield* makeHost({ maxApps: appCount, network, starts: 2 })
-    const tenant = yield* tenantLayer(host)
-    const daemon = yield* runDaemon(host)
+    const { host, tenant, daemon } = yield* startHost({ maxApps: appCount, network, starts: 2 })
     yield* awaitHost(host, "ready", ({ state }) => state === "ready")
     yield* request(host, "nobody")
     const opened = openOf(daemon.pid)
@@ -152,10 +149,7 @@ const cycles = (network: "user" | "tap") =>
     const activation = { sleepWhen: { kind: "traffic-idle", timeoutMs: 60_000 } }
     yield* put(
       host,
-      document(
-        names.map((appId) => volume(appId)),
-        names.map((appId) => instance(appId, tenant, { desiredState: "on-request", activation }))
-      )
+      documentOf(...names.map((appId) => instance(appId, tenant, { desiredState: "on-request", activation })))
     )
     yield* Effect.forEach(
       names,

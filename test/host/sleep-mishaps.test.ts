@@ -3,8 +3,7 @@
  * the snapshot is gone, the document changes. The app answers again with its volume whole, and its memory is the one that it
  * had or a new one, never a part of one.
  */
-import { execFileSync, spawn } from "node:child_process"
-import { once } from "node:events"
+import { execFileSync } from "node:child_process"
 import { existsSync, readdirSync, readFileSync, rmSync } from "node:fs"
 import * as http from "node:http"
 import { join } from "node:path"
@@ -23,6 +22,7 @@ import {
   bodyOf,
   type Changes,
   document,
+  documentOf,
   instance,
   makeHost,
   put,
@@ -33,6 +33,7 @@ import {
   vmmsOf,
   volume
 } from "./harness.ts"
+import { mortalDaemon } from "./mortal-daemon.ts"
 
 /** The app is up; what went wrong with it before may take a moment to be repaired. */
 const answers = (host: LocalHost) =>
@@ -51,8 +52,7 @@ const onRequest = {
 const laidOut = Effect.gen(function* () {
   const host = yield* makeHost()
   const tenant = yield* tenantLayer(host)
-  const of = (changes: Changes = {}) =>
-    document([volume("app-1")], [instance("app-1", tenant, { ...onRequest, ...changes })])
+  const of = (changes: Changes = {}) => documentOf(instance("app-1", tenant, { ...onRequest, ...changes }))
   yield* put(host, of())
   return { host, tenant, of }
 })
@@ -64,34 +64,11 @@ const deployed = Effect.gen(function* () {
   return { ...laid, daemon }
 })
 
-/** A daemon that dies by itself at the points of `CRASH_AT`. */
-const mortalDaemon = (host: LocalHost, points: string) =>
-  Effect.gen(function* () {
-    const daemon = yield* Effect.acquireRelease(
-      Effect.sync(() =>
-        spawn(process.execPath, [join(import.meta.dirname, "crashing-daemon.ts")], {
-          env: { ...process.env, NIBRUNNER_CONFIG: host.config, CRASH_AT: points },
-          stdio: ["ignore", "pipe", "pipe"]
-        })
-      ),
-      (child) => Effect.sync(() => child.kill("SIGKILL"))
-    )
-    let words = ""
-    for (const stream of [daemon.stdout, daemon.stderr]) {
-      stream.on("data", (chunk: Buffer) => {
-        words += chunk.toString("utf8")
-      })
-    }
-    const end = once(daemon, "close")
-    const died = Effect.promise(() => end).pipe(
-      Effect.timeout("1 minute"),
-      Effect.map(([code, signal]) =>
-        assert.strictEqual(signal, "SIGKILL", `it ended with ${code} before it came to ${points}: ${words}`)
-      )
-    )
-    yield* awaitListening(host).pipe(Effect.mapError(() => new Error(`it does not listen: ${words}`)))
-    return { died }
-  })
+/** A daemon that serves, and dies by itself at the points of `CRASH_AT`. */
+const servingUntil = (host: LocalHost, points: string) =>
+  Effect.tap(mortalDaemon(host, points), ({ words }) =>
+    awaitListening(host).pipe(Effect.mapError(() => new Error(`it does not listen: ${words()}`)))
+  )
 
 const sleepPoints = [
   "session.freeze:before",
@@ -158,7 +135,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app whose daemon is
       const { host } = yield* laidOut
       const rounds = makeRounds(host)
       for (const points of sleepPoints) {
-        const daemon = yield* mortalDaemon(host, points)
+        const daemon = yield* servingUntil(host, points)
         yield* awaitInstance(host, "app-1", "up or asleep", ({ state }) =>
           ["running", "idle"].includes(state)
         )
@@ -177,7 +154,7 @@ layer(NodeServices.layer, { excludeTestServices: true })("an app whose daemon is
       const { host } = yield* laidOut
       const rounds = makeRounds(host)
       for (const points of wakePoints) {
-        const daemon = yield* mortalDaemon(host, points)
+        const daemon = yield* servingUntil(host, points)
         yield* awaitInstance(host, "app-1", "up or asleep", ({ state }) =>
           ["running", "idle"].includes(state)
         )

@@ -14,28 +14,23 @@ import {
   awaitState,
   bodyOf,
   type Changes,
-  document,
+  documentOf,
   instance,
-  makeHost,
   put,
   runDaemon,
   snapshotsIn,
-  tenantLayer,
-  vmmsOf,
-  volume
+  startHost,
+  vmmsOf
 } from "./harness.ts"
 
 const never = { sleepWhen: { kind: "never" } }
 
 /** A host with one on-request app that has counted to 1 and holds a file. */
 const deployed = Effect.fnUntraced(function* (changes: Changes = {}, rawPorts?: number) {
-  const host = yield* makeHost(rawPorts === undefined ? {} : { rawPorts })
-  const tenant = yield* tenantLayer(host)
-  const daemon = yield* runDaemon(host)
+  const { host, tenant, daemon } = yield* startHost(rawPorts === undefined ? {} : { rawPorts })
   const of = (more: Changes) =>
-    document(
-      [volume("app-1")],
-      [instance("app-1", tenant, { desiredState: "on-request", activation: never, ...changes, ...more })]
+    documentOf(
+      instance("app-1", tenant, { desiredState: "on-request", activation: never, ...changes, ...more })
     )
   yield* put(host, of({}))
   const report = yield* awaitState(host, "app-1", "running")
