@@ -1,6 +1,6 @@
 /** What a host does with a guest whose program runs: datagrams, frozen volumes, sleep, and the time after it. */
 import { execFileSync } from "node:child_process"
-import { chmodSync, copyFileSync, mkdirSync, truncateSync, writeFileSync } from "node:fs"
+import { mkdirSync, truncateSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Queue, type Scope } from "effect"
@@ -9,7 +9,7 @@ import { slotAddresses } from "../../src/network/addresses.ts"
 import { type BootSpec, Guest, type GuestSession } from "../../src/services/Guest.ts"
 import { Hypervisor, type Machine, type MachineSpec } from "../../src/services/Hypervisor.ts"
 import { bootSpec } from "../support/boot-spec.ts"
-import { buildTenant } from "../tenant/build.ts"
+import { tenantSquashfs } from "../tenant/build.ts"
 import { machineSpec, PATIENCE_MS, processesOf, qemu, runtimeDirectory } from "./qemu.ts"
 
 const SLOT = 10
@@ -18,19 +18,6 @@ const LEASE_MS = 60_000
 const { guest: address, host: gateway } = slotAddresses(SLOT)
 
 const connect = (machine: Machine) => Guest.use((guest) => guest.connect(machine, PATIENCE_MS))
-
-/** A squashfs that holds the test program. */
-const tenantLayer = (directory: string) =>
-  Effect.map(buildTenant, (program) => {
-    const tree = join(directory, "tree")
-    mkdirSync(join(tree, "app"), { recursive: true })
-    chmodSync(tree, 0o755)
-    copyFileSync(program, join(tree, "app/server"))
-    chmodSync(join(tree, "app/server"), 0o755)
-    const layer = join(directory, "tenant.squashfs")
-    execFileSync("mksquashfs", [tree, layer, "-quiet", "-no-progress"])
-    return layer
-  })
 
 interface Drives {
   readonly layers?: ReadonlyArray<string>
@@ -65,7 +52,7 @@ const perl = (directory: string, script: string, drives: Drives = {}) =>
 
 const tenant = (directory: string) =>
   Effect.gen(function* () {
-    const layer = yield* tenantLayer(directory)
+    const layer = yield* tenantSquashfs(directory)
     return yield* boot(
       directory,
       { program: "/app/server", args: ["--raw-udp", `${UDP_PORT}`, "--listen-after", "100"] },

@@ -1,6 +1,6 @@
 /** The sleep and wake of real microVMs, with the test program in them. */
 import { execFileSync, spawn, spawnSync } from "node:child_process"
-import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, statSync } from "node:fs"
+import { copyFileSync, existsSync, mkdirSync, readdirSync, statSync } from "node:fs"
 import * as http from "node:http"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
@@ -17,24 +17,11 @@ import {
 } from "../../src/services/Hypervisor.ts"
 import { bootSpec } from "../support/boot-spec.ts"
 import { volumeFile } from "../support/volume-file.ts"
-import { buildTenant } from "../tenant/build.ts"
+import { tenantSquashfs } from "../tenant/build.ts"
 import { machineSpec, PATIENCE_MS, processesOf, qemu, runtimeDirectory, tracesOf } from "./qemu.ts"
 
 const SLOT = 9
 const LEASE_MS = 30_000
-
-/** A squashfs that holds the test program. */
-const tenantLayer = (directory: string) =>
-  Effect.map(buildTenant, (program) => {
-    const tree = join(directory, "tree")
-    mkdirSync(join(tree, "app"), { recursive: true })
-    chmodSync(tree, 0o755)
-    copyFileSync(program, join(tree, "app/server"))
-    chmodSync(join(tree, "app/server"), 0o755)
-    const layer = join(directory, "tenant.squashfs")
-    execFileSync("mksquashfs", [tree, layer, "-quiet", "-no-progress"])
-    return layer
-  })
 
 const askOnce = (path: string) =>
   Effect.callback<string, Error>((resume) => {
@@ -84,7 +71,7 @@ const bootTenant = (
   Effect.gen(function* () {
     const plain = yield* machineSpec(directory, "web", SLOT)
     execFileSync("mke2fs", ["-q", "-F", "-t", "ext4", volumeFile(plain.volume)])
-    const layer = yield* tenantLayer(directory)
+    const layer = yield* tenantSquashfs(directory)
     const spec = { ...plain, memoryMib, layers: [layer], link: { ...plain.link, ports: [3000] } }
     const machine = yield* hypervisor((service) => service.boot(spec))
     const { guest: address, host: gateway } = slotAddresses(SLOT)

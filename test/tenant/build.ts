@@ -1,7 +1,7 @@
 /** Builds the test program: static, so that it runs on any base. */
-import { execFile } from "node:child_process"
+import { execFile, execFileSync } from "node:child_process"
 import { createHash } from "node:crypto"
-import { existsSync, mkdirSync, readFileSync, renameSync } from "node:fs"
+import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, renameSync } from "node:fs"
 import { join } from "node:path"
 import { Effect } from "effect"
 
@@ -33,3 +33,17 @@ export const buildTenant: Effect.Effect<string, Error> = Effect.gen(function* ()
   renameSync(half, program)
   return program
 })
+
+/** A squashfs in the directory that holds the program at `/app/server`; made once. */
+export const tenantSquashfs = (directory: string): Effect.Effect<string, Error> =>
+  Effect.map(buildTenant, (program) => {
+    const image = join(directory, "tenant.squashfs")
+    if (existsSync(image)) return image
+    const tree = join(directory, "tenant")
+    mkdirSync(join(tree, "app"), { recursive: true })
+    chmodSync(tree, 0o755)
+    copyFileSync(program, join(tree, "app/server"))
+    chmodSync(join(tree, "app/server"), 0o755)
+    execFileSync("mksquashfs", [tree, image, "-quiet", "-no-progress"])
+    return image
+  })

@@ -1,8 +1,6 @@
 /** Real microVMs behind taps, with the test program in them. */
 import { execFileSync } from "node:child_process"
-import { copyFileSync, existsSync, mkdirSync } from "node:fs"
 import * as http from "node:http"
-import { join } from "node:path"
 import { Effect, Layer } from "effect"
 import type { TapOptions } from "../../../layers/network/tap/layer.ts"
 import { Guest } from "../../../src/services/Guest.ts"
@@ -10,21 +8,10 @@ import { Hypervisor } from "../../../src/services/Hypervisor.ts"
 import type { Network } from "../../../src/services/Network.ts"
 import { bootSpec } from "../../support/boot-spec.ts"
 import { volumeFile } from "../../support/volume-file.ts"
-import { buildTenant } from "../../tenant/build.ts"
+import { tenantSquashfs } from "../../tenant/build.ts"
 import { machineSpec, PATIENCE_MS, qemu, runtimeDirectory } from "../qemu.ts"
 import { makePeer } from "./peer.ts"
 import { cleared, openNetwork } from "./tap-world.ts"
-
-/** An image with the test program at `/app/server`. */
-const tenantImage = Effect.fnUntraced(function* (directory: string) {
-  const image = join(directory, "tenant.squashfs")
-  if (existsSync(image)) return image
-  const root = join(directory, "tenant")
-  mkdirSync(join(root, "app"), { recursive: true })
-  copyFileSync(yield* buildTenant, join(root, "app/server"))
-  execFileSync("mksquashfs", [root, image, "-quiet", "-no-progress"], { stdio: "ignore" })
-  return image
-})
 
 const HTTP_PORT = 3000
 
@@ -59,7 +46,7 @@ export const bootTenant = Effect.fnUntraced(function* (
   const link = yield* network.attach(slot, [HTTP_PORT])
   const spec = {
     ...(yield* machineSpec(directory, appId, slot)),
-    layers: [yield* tenantImage(directory)],
+    layers: [yield* tenantSquashfs(directory)],
     link
   }
   execFileSync("mke2fs", ["-q", "-F", "-t", "ext4", volumeFile(spec.volume)])
