@@ -52,20 +52,9 @@ const colours: Record<InstanceState, Colour> = {
   stopped: "dim"
 }
 
-/** Since when the app is in its state, where the report tells. */
-const since = (instance: InstanceReport): string | undefined => {
-  switch (instance.state) {
-    case "stopped":
-      return instance.convergedAt
-    case "running":
-    case "unhealthy":
-    case "starting":
-    case "stopping":
-      return instance.startedAt
-    default:
-      return undefined
-  }
-}
+/** Since when its microVM is up, or since when it has none as it should be, where the report tells. */
+const since = ({ convergedAt, startedAt, state }: InstanceReport): string | undefined =>
+  state === "stopped" ? convergedAt : startedAt
 
 /** Why an app is as it is, and when a start comes if it has failed. */
 const messageOf = (

@@ -217,7 +217,7 @@ const publish = Effect.fnUntraced(function* ({ app, routing, counting }: Life) {
   const refused = refusalOf(app)
   const status = appStatus(model, at, refused)
   yield* routing.apply(status.instance, at)
-  yield* counting.see(status.instance?.state, refused, at)
+  yield* counting.see(status.instance, refused, at)
   const converged = yield* noteConvergence(app, status.instance?.state)
   yield* host.publish(converged ? appStatus(model, at, refused) : status)
 })

@@ -1,10 +1,10 @@
-/** What an app's states count for on the metrics page: the changes between one and the next. */
+/** The changes from one state of an app to the next: what they count for on the metrics page, and what the log says of them. */
 import { Effect, Predicate } from "effect"
 import type { FailureReason, HostMetrics } from "../metrics/host-metrics.ts"
 import type { InstanceState } from "../report/schema.ts"
 import type { AppModel } from "./model.ts"
 import { outOfRestarts, type Step } from "./plan.ts"
-import { askOf, isConverged } from "./status.ts"
+import { askOf, type InstanceStatus, isConverged } from "./status.ts"
 
 /** What a start failed on, by the tag of the error that it ended with; whatever is not here is the boot. */
 const failedThing: Readonly<Record<string, FailureReason>> = {
@@ -55,8 +55,13 @@ export class Counting {
   }
 
   /** @param now ms since 1970 */
-  see(state: InstanceState | undefined, refusal: string | undefined, now: number): Effect.Effect<void> {
+  see(
+    status: Pick<InstanceStatus, "state" | "message"> | undefined,
+    refusal: string | undefined,
+    now: number
+  ): Effect.Effect<void> {
     return Effect.suspend(() => {
+      const state = status?.state
       const { appId, desired, attachment, record } = this.#model
       const { instance } = desired
       const last = this.#before
@@ -65,7 +70,8 @@ export class Counting {
       const next = {
         state,
         refusal,
-        neverAnswered: failed && up,
+        // What is up may be an older release than the one that has failed.
+        neverAnswered: failed && attachment?.instance.deploymentId === instance?.deploymentId,
         spent: failed && !up && isSpent(this.#model)
       }
       this.#before = next
@@ -81,10 +87,24 @@ export class Counting {
       }
       return Effect.andThen(
         this.#metrics.appSeen(appId, sight),
-        count(this.#metrics, this.#model, last, next)
+        Effect.andThen(
+          count(this.#metrics, this.#model, last, next),
+          tell(appId, last, next, status?.message ?? "")
+        )
       )
     })
   }
+}
+
+/** Says what is so now and was not before; of a start that has failed the step itself has told. */
+const tell = (appId: string, last: Seen, next: Seen, message: string): Effect.Effect<void> => {
+  if (next.refusal !== undefined && next.refusal !== last.refusal)
+    return Effect.logWarning(`${appId} is not run as its document asks: ${next.refusal}`)
+  const isSilent = (seen: Seen) => seen.neverAnswered || seen.state === "unhealthy"
+  if (isSilent(next) && !isSilent(last)) return Effect.logWarning(`${appId} is not healthy: ${message}`)
+  if (next.state === "running" && last.state === "unhealthy")
+    return Effect.logInfo(`${appId} is healthy again`)
+  return Effect.void
 }
 
 /** Counts what is so now and was not before. */

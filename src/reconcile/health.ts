@@ -128,7 +128,10 @@ export const describeFailure = (health: Health, check: HealthCheck, httpPort: nu
   const asked =
     check.kind === "http" ? `GET ${check.path} on port ${httpPort}` : `a connection to port ${httpPort}`
   const last = health.lastFailure === undefined ? "" : `: ${describeProbe(health.lastFailure)}`
-  return health.everHealthy
-    ? `${asked} failed ${health.failures} times in a row${last}`
-    : `${asked} never succeeded: ${health.failures} probes failed within and past the grace period of ${probeSettings(check).gracePeriodMs} ms${last}`
+  if (health.everHealthy) return `${asked} failed ${health.failures} times in a row${last}`
+  const remedy =
+    health.lastFailure?.kind === "refused"
+      ? ". A program that listens on 127.0.0.1 alone is not reached: 0.0.0.0 is"
+      : ""
+  return `${asked} never succeeded: ${health.failures} probes failed within and past the grace period of ${probeSettings(check).gracePeriodMs} ms${last}${remedy}`
 }

@@ -219,10 +219,10 @@ const planAbsentInstance = (facts: AppFacts): Plan => {
 const sooner = (left: number | undefined, right: number | undefined): number | undefined =>
   left === undefined ? right : right === undefined ? left : Math.min(left, right)
 
-/** A release that cannot be fetched replaces none: the old one serves on. */
+/** A release that cannot be fetched, or that this host does not run, replaces none: the old one serves on. */
 const planReplacement = (facts: AppFacts, instance: DesiredInstance, replace: Plan): Plan => {
   const { replacement, refusal, now } = facts
-  if (refusal !== undefined) return replace
+  if (refusal !== undefined) return wait()
   const fetchFirst = step({ kind: "fetch-layers", instance })
   if (replacement?.deploymentId !== instance.deploymentId) return fetchFirst
   const { failure } = replacement
@@ -255,8 +255,7 @@ export const plan = (facts: AppFacts): Plan => {
     const discard = step({ kind: "discard-snapshot" })
     // Who goes back to the release that sleeps, since the new one cannot be fetched, finds it as it was.
     const replaced = instance !== undefined && wantsMachine(instance) && record.asleep.machine !== undefined
-    if (!replaced) return discard
-    return facts.refusal === undefined ? planReplacement(facts, instance, discard) : wait()
+    return replaced ? planReplacement(facts, instance, discard) : discard
   }
   for (const wanted of facts.desiredVolumes) {
     const next = planVolume(facts, wanted)

@@ -122,7 +122,10 @@ const stateOf = (
   if (attachment !== undefined && step?.kind !== "start" && step?.kind !== "wake") {
     // What serves is not what the document asks for.
     const replaced = instance !== undefined && attachment.instance.deploymentId !== instance.deploymentId
-    if (replaced && wantsMachine(instance)) return ["pending", refusal ?? replacementMessage(model)]
+    if (replaced && wantsMachine(instance))
+      return refusal === undefined
+        ? ["pending", replacementMessage(model)]
+        : ["failed", `${refusal}. Deployment ${attachment.instance.deploymentId} serves on`]
     const check = attachment.instance.config.healthCheck
     const seen = verdict(model.health, check, now - (record?.startedAt ?? now))
     const sentence =

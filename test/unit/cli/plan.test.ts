@@ -291,7 +291,7 @@ describe("nibrunnerd plan", () => {
     })
   )
 
-  it.effect("says what this host refuses, and that it stops for that", () =>
+  it.effect("says what this host refuses, and that what is up runs on", () =>
     Effect.gen(function* () {
       const host = yield* running()
       const next = rawInstance("shop", {
@@ -301,10 +301,11 @@ describe("nibrunnerd plan", () => {
       const [shop] = (yield* planned(host, one(next))).apps
       assert.deepStrictEqual(
         shop?.actions.map(({ kind }) => kind),
-        ["stop", "refuse"]
+        ["refuse"]
       )
-      assert.match(String(shop?.actions[1]?.reason), /vcpuCount is 4096, but this host has/u)
-      assert.isFalse(shop?.runs)
+      assert.match(String(shop?.actions[0]?.reason), /vcpuCount is 4096, but this host has/u)
+      assert.include(shop?.notes ?? [], "its microVM runs on as it booted")
+      assert.isTrue(shop?.runs)
     })
   )
 

@@ -175,8 +175,12 @@ const compare = (foreseen: AppForesight, before: Seen, after: Seen, host: Host) 
   const report = host.instanceOf(appId)
   const volume = host.report()?.volumes.find((one) => one.volumeId === volumeId)
   const refused = only(foreseen, "refuse")
-  if (refused !== undefined) assert.strictEqual(report?.message, refused.reason, told)
-  else if (is === undefined && report?.state === "failed" && only(foreseen, "wait")?.for !== "slot")
+  if (refused !== undefined) {
+    // Where an older release is up the report says so too.
+    const serving = is !== undefined && is.deploymentId !== report?.deploymentId
+    const expected = serving ? `${refused.reason}. Deployment ${is.deploymentId} serves on` : refused.reason
+    assert.strictEqual(report?.message, expected, told)
+  } else if (is === undefined && report?.state === "failed" && only(foreseen, "wait")?.for !== "slot")
     assert.isTrue(
       kinds(foreseen).includes("refuse-volume") || foreseen.notes.length > 0,
       `${report.message} ${told}`

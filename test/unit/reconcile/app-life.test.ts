@@ -3,6 +3,7 @@ import { Deferred, Effect } from "effect"
 import { TestClock } from "effect/testing"
 import { LayerUnusable } from "../../../src/services/LayerImages.ts"
 import { VolumeError } from "../../../src/services/VolumeBackend.ts"
+import { recordedLog } from "../../support/log.ts"
 import {
   digest,
   documentOf,
@@ -294,21 +295,47 @@ describe("a failure lands on the app that it breaks, with a sentence", () => {
     /killed by SIGKILL/
   )
 
-  it.effect("a guest that never answers fails past its grace period but is left up", () =>
-    Effect.gen(function* () {
-      const host = yield* makeHost()
-      host.machine.httpAnswer("app-1", { kind: "answered", status: 404 })
-      yield* host.start()
-      yield* host.put(running("app-1"))
-      yield* host.untilState("app-1", "starting")
-      yield* host.untilState("app-1", "failed")
-      assert.match(host.instanceOf("app-1")?.message ?? "", /port 3000 never succeeded.*404/)
-      assert.strictEqual(host.machine.machines.length, 1)
+  it.effect(
+    "a guest that never answers fails past its grace period but is left up, and the log says so",
+    () => {
+      const log = recordedLog()
+      return Effect.gen(function* () {
+        const host = yield* makeHost()
+        host.machine.httpAnswer("app-1", { kind: "answered", status: 404 })
+        yield* host.start()
+        yield* host.put(running("app-1"))
+        yield* host.untilState("app-1", "starting")
+        yield* host.untilState("app-1", "failed")
+        assert.match(host.instanceOf("app-1")?.message ?? "", /port 3000 never succeeded.*404/)
+        assert.strictEqual(host.machine.machines.length, 1)
+        host.machine.httpAnswer("app-1", undefined)
+        yield* host.untilState("app-1", "running")
+        assert.isUndefined(host.instanceOf("app-1")?.message)
+        assert.match(
+          log.lines.join("\n"),
+          /^Warn app-1 is not healthy: GET \/ on port 3000 never succeeded: [^\n]*404\n(?:.*\n)*Info app-1 is up and healthy$/mu
+        )
+      }).pipe(Effect.provide(log.layer))
+    }
+  )
+
+  it.effect("a guest that answers no more is told to the log, and its recovery, once each", () => {
+    const log = recordedLog()
+    return Effect.gen(function* () {
+      const host = yield* hostRunning("app-1")
+      host.machine.httpAnswer("app-1", { kind: "answered", status: 500 })
+      yield* host.untilState("app-1", "unhealthy")
       host.machine.httpAnswer("app-1", undefined)
       yield* host.untilState("app-1", "running")
-      assert.isUndefined(host.instanceOf("app-1")?.message)
-    })
-  )
+      const told = log.lines.filter((line) => / not healthy| healthy again/u.test(line))
+      assert.lengthOf(told, 2)
+      assert.match(
+        told[0] ?? "",
+        /^Warn app-1 is not healthy: .* failed \d+ times in a row: it answered 500$/u
+      )
+      assert.strictEqual(told[1], "Info app-1 is healthy again")
+    }).pipe(Effect.provide(log.layer))
+  })
 
   it.effect("a volume that cannot be made fails by itself and its instance with it, no start counted", () =>
     Effect.gen(function* () {

@@ -82,5 +82,10 @@ describe("health", () => {
     )
     const silent = afterProbes(http, { kind: "timed-out", ms: 500 })
     assert.match(describeFailure(silent, http, 3000), /port 3000 never succeeded.*10000 ms.*within 500 ms/)
+    const deaf = afterProbes(http, { kind: "refused" })
+    assert.match(
+      describeFailure(deaf, http, 3000),
+      /was refused\. A program that listens on 127\.0\.0\.1 alone is not reached: 0\.0\.0\.0 is$/u
+    )
   })
 })

@@ -142,6 +142,12 @@ describe("the planner", () => {
     assert.strictEqual(kind({ machineUp: false, record: undefined, refusal: "no [proxy.http]" }), "wait")
   })
 
+  it("replaces no release that serves by one that the host refuses", () => {
+    const next = instance("app-1", { deploymentId: "dep-2" })
+    assert.strictEqual(kind({ instance: next, refusal: "too many processors" }), "wait")
+    assert.notStrictEqual(kind({ instance: next }), "wait")
+  })
+
   it("leaves a running app alone although its second volume fails", () => {
     const second = volume("app-1", { volumeId: "second" })
     const failing = {

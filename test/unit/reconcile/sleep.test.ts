@@ -505,6 +505,24 @@ describe("a release that replaces one that is up", () => {
     })
   )
 
+  it.effect("the old one serves on when this host does not run the new one, until it is corrected", () =>
+    Effect.gen(function* () {
+      const host = yield* awake()
+      const resources = { vcpuCount: 99, memoryMib: 256 }
+      yield* host.put(documentOf(onRequest({ deploymentId: "dep-2", config: { resources } })))
+      yield* host.untilState("app-1", "failed")
+      assert.match(
+        host.instanceOf("app-1")?.message ?? "",
+        /^config\.resources\.vcpuCount is 99, .*\. Deployment dep-1 serves on$/u
+      )
+      assert.strictEqual((yield* request(host.proxy, at)).kind, "app")
+      assert.strictEqual(host.machine.callsOf("boot").length, 1)
+      yield* host.put(documentOf(onRequest({ deploymentId: "dep-2" })))
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual(host.machine.callsOf("boot").length, 2)
+    })
+  )
+
   it.effect("a corrected one is fetched at once, and the quiet of the old one is not held against it", () =>
     Effect.gen(function* () {
       const host = yield* awake()
