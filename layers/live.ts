@@ -2,6 +2,7 @@
 import { Effect, Layer, Schema } from "effect"
 import type { HostSecrets } from "../src/config/host-env.ts"
 import { DEFAULT_KEEP_MIB_PER_APP, type HostConfig } from "../src/config/schema.ts"
+import { unsupportedIn } from "../src/config/unsupported.ts"
 import { layerControlSocket } from "./control/socket.ts"
 import { layerWatchedDocument } from "./document/watch.ts"
 import { layerBundleProgram } from "./export/program.ts"
@@ -25,12 +26,10 @@ import { layerZerofsVolumes } from "./volume/zerofs/layer.ts"
 
 /** The configuration is right, but asks for something that this version does not have. */
 export class NotSupported extends Schema.TaggedError<NotSupported>()("NotSupported", {
-  key: Schema.String,
-  value: Schema.String,
-  instead: Schema.String
+  reason: Schema.String
 }) {
   override get message() {
-    return `${this.key} is ${this.value}, which this version does not support: use ${this.instead}`
+    return this.reason
   }
 }
 
@@ -38,21 +37,11 @@ const QEMU = "qemu-system-x86_64"
 
 /** Says so when the configuration asks for what is not there yet, before anything is touched. */
 const supported = (config: HostConfig) => {
-  const problems: ReadonlyArray<readonly [boolean, NotSupported]> = [
-    [
-      config.hypervisor?.backend === "firecracker",
-      new NotSupported({ key: "hypervisor.backend", value: "firecracker", instead: "qemu" })
-    ]
-  ]
-  const first = problems.find(([asked]) => asked)
-  if (first !== undefined) return Effect.fail(first[1])
-  const idle = [
-    ...(config.cron === undefined ? [] : ["[cron]"]),
-    ...(config.filesystem === undefined ? [] : ["[filesystem]"])
-  ]
-  return idle.length === 0
-    ? Effect.void
-    : Effect.logWarning(`no effect in this version: ${idle.join(", ")} of the configuration`)
+  const unsupported = unsupportedIn(config)
+  const refused = unsupported.find((each) => each.refused)
+  return refused === undefined
+    ? Effect.forEach(unsupported, ({ message }) => Effect.logWarning(message), { discard: true })
+    : Effect.fail(new NotSupported({ reason: refused.message }))
 }
 
 const proxyOptions = ({ proxy }: HostConfig): ProxyOptions => {

@@ -4,6 +4,7 @@ import { Effect, Result } from "effect"
 import { decodeConfig } from "../../src/config/decode.ts"
 import { hostEnvFile, namesSetIn, neededVariables } from "../../src/config/host-env.ts"
 import type { HostConfig } from "../../src/config/schema.ts"
+import { unsupportedIn } from "../../src/config/unsupported.ts"
 import { type Capacity, fittingApps, measured, verdictOnApps } from "../../src/install/capacity.ts"
 import type { HostFile } from "../../src/install/generated.ts"
 import { newHostEnv } from "../../src/install/host-env.ts"
@@ -70,8 +71,6 @@ const imageRemedy = ({ from, root }: InstallRequest, { paths }: HostConfig, prob
     : `nibrunnerd install --root ${root} --from DIR, with the directory of a built guest image: nothing boots as it is, because ${problem}`
 }
 
-const UNSUPPORTED = "hypervisor.backend is firecracker, which this version does not support: use qemu"
-
 const makeAccount = Effect.fnUntraced(function* (place: Place, changes: Changes) {
   const passwd = (yield* textOf(place, "/etc/passwd")) ?? ""
   if (passwd.split("\n").some((line) => line.startsWith(`${ZEROFS_USER}:`))) return
@@ -132,7 +131,7 @@ export const installHost = Effect.fnUntraced(function* (
   const programs = missingPrograms(place, config)
   const image = yield* imageProblem(place, request, config)
   const lacking = [
-    ...(config.hypervisor?.backend === "firecracker" ? [UNSUPPORTED] : []),
+    ...unsupportedIn(config).flatMap(({ message, refused }) => (refused ? [message] : [])),
     ...(image === undefined ? [] : [imageRemedy(request, config, image)])
   ]
   const plans = yield* Effect.forEach(files, (file) => planFile(place, file, force))

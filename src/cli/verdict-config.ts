@@ -1,6 +1,8 @@
 import { Result } from "effect"
-import { decodeConfig, MAX_CONFIG_LENGTH } from "../config/decode.ts"
+import { decodeConfig, MAX_CONFIG_LENGTH, toDottedKey } from "../config/decode.ts"
 import { secretRanges } from "../config/secrets.ts"
+import { tomlPlaces } from "../config/toml.ts"
+import { unsupportedIn } from "../config/unsupported.ts"
 import type { Verdict } from "./verdict.ts"
 
 /** What is wrong with a `config.toml`. Of a file that is no text, or too long to be one, no line is shown. */
@@ -21,5 +23,14 @@ export const judgeConfig = (file: string, bytes: Uint8Array): Verdict => {
   if (Result.isFailure(strict))
     return { ...verdict, issues: [{ path: "", message: "the file is not UTF-8", line: 1, column: 1 }] }
   const decoded = decodeConfig(strict.success, file)
-  return { ...verdict, issues: Result.isSuccess(decoded) ? [] : decoded.failure.issues }
+  if (Result.isFailure(decoded)) return { ...verdict, issues: decoded.failure.issues }
+  const unsupported = unsupportedIn(decoded.success)
+  if (unsupported.length === 0) return { ...verdict, issues: [] }
+  const place = tomlPlaces(strict.success)
+  const warnings = unsupported.map(({ message, path }) => ({
+    path: toDottedKey(path),
+    message,
+    ...place(path, "value")
+  }))
+  return { ...verdict, issues: [], warnings }
 }

@@ -270,15 +270,17 @@ export const DEFAULT_KEEP_MIB_PER_APP = 256
 export const LogsSection = Schema.Struct({
   keep_mib_per_app: key(
     whole(1, Math.floor(Number.MAX_SAFE_INTEGER / (1024 * 1024))),
-    "How much of an app's output is kept, in MiB: the newest.",
+    "How much of an app's output each of its two files keeps, in MiB: the newest.",
     DEFAULT_KEEP_MIB_PER_APP
   )
-}).annotate({ description: `Apps' logs. Without it ${DEFAULT_KEEP_MIB_PER_APP} MiB are kept for each app.` })
+}).annotate({
+  description: `Apps' logs. Two files for each app, without it of at most ${DEFAULT_KEEP_MIB_PER_APP} MiB each.`
+})
 
 export const HypervisorSection = Schema.Struct({
   backend: key(
     Schema.Literals(["qemu", "firecracker"]),
-    "What runs microVMs. `firecracker` needs /dev/kvm; `qemu` runs without it too, only slower.",
+    "What runs microVMs. `firecracker` is not supported yet; `qemu` uses /dev/kvm where there is one, and runs without it too, only slower.",
     "qemu"
   ),
   binary: key(absolutePath, "The program that runs a microVM.", "/usr/bin/qemu-system-x86_64"),
@@ -288,8 +290,7 @@ export const HypervisorSection = Schema.Struct({
     "tap"
   )
 }).annotate({
-  description:
-    "How microVMs are run. Without it: Firecracker where /dev/kvm and the program are there, else QEMU; taps as root, else the user network."
+  description: "How microVMs are run. Without it: by QEMU; with taps as root, else on the user network."
 })
 export interface HypervisorSection extends Schema.Schema.Type<typeof HypervisorSection> {}
 

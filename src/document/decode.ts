@@ -46,8 +46,13 @@ const SUMMARY_LENGTH = 400
 export const summarize = (issues: ReadonlyArray<DocumentIssue>, truncated: boolean): string => {
   const shown: Array<string> = []
   let length = 0
-  for (const { message, path } of issues) {
-    const sentence = (path === "" ? message : `${path}: ${message}`).slice(0, SUMMARY_LENGTH)
+  for (const { column, line, message, path } of issues) {
+    // Of a text that is no JSON there is no key to name.
+    const place = line === undefined ? "" : ` (line ${line}, column ${column})`
+    const sentence =
+      path === ""
+        ? `${message.slice(0, SUMMARY_LENGTH)}${place}`
+        : `${path}: ${message}`.slice(0, SUMMARY_LENGTH)
     length += sentence.length
     if (shown.length > 0 && length > SUMMARY_LENGTH) break
     shown.push(sentence)

@@ -99,7 +99,9 @@ describe("a document", () => {
         assert.strictEqual(host.instanceOf("app-1")?.state, "running")
         assert.strictEqual(host.report()?.acceptedRevision, "r-7")
         yield* host.put("{")
-        yield* host.until("it is refused", () => host.report()?.message?.includes("is refused: ") === true)
+        yield* host.until("it is refused", () =>
+          / is refused: .* \(line 1, column 2\)$/u.test(host.report()?.message ?? "")
+        )
         yield* removeDocument(host.source)
         yield* says(gone)
         yield* host.put(document)
