@@ -24,7 +24,8 @@ export const judgeConfig = (file: string, bytes: Uint8Array): Verdict => {
     return { ...verdict, issues: [{ path: "", message: "the file is not UTF-8", line: 1, column: 1 }] }
   const decoded = decodeConfig(strict.success, file)
   if (Result.isFailure(decoded)) return { ...verdict, issues: decoded.failure.issues }
-  const unsupported = unsupportedIn(decoded.success)
+  // What has no effect yet is no mistake; the daemon says so as it starts.
+  const unsupported = unsupportedIn(decoded.success).filter(({ refused }) => refused)
   if (unsupported.length === 0) return { ...verdict, issues: [] }
   const place = tomlPlaces(strict.success)
   const warnings = unsupported.map(({ message, path }) => ({

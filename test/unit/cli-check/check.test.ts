@@ -55,22 +55,21 @@ describe("nibrunnerd check", () => {
       ])
     })
   )
-  it.effect(
-    "warns of what this version does not support, at its line: no host starts with it, or it does nothing",
-    () =>
-      Effect.gen(function* () {
-        const text = `${tomlOf({ ...baseConfig, "hypervisor.backend": '"firecracker"', "hypervisor.network": '"tap"' })}`
-        const folder = yield* folderWith({ "config.toml": text })
-        const file = join(folder, "config.toml")
-        const { code, errors } = yield* run("check", file)
-        assert.strictEqual(code, 0)
-        const line = text.split("\n").findIndex((one) => one.includes("firecracker")) + 1
-        assert.include(
-          errors,
-          `${file}:${line}:11: warning: hypervisor.backend is firecracker, which this version does not support: use qemu`
-        )
-        assert.include(errors, "warning: [cron] has no effect in this version")
-      })
+  it.effect("warns at its line of what this version does not support and no host starts with", () =>
+    Effect.gen(function* () {
+      const text = `${tomlOf({ ...baseConfig, "hypervisor.backend": '"firecracker"', "hypervisor.network": '"tap"' })}`
+      const folder = yield* folderWith({ "config.toml": text })
+      const file = join(folder, "config.toml")
+      const { code, errors } = yield* run("check", file)
+      assert.strictEqual(code, 0)
+      const line = text.split("\n").findIndex((one) => one.includes("firecracker")) + 1
+      assert.include(
+        errors,
+        `${file}:${line}:11: warning: hypervisor.backend is firecracker, which this version does not support: use qemu`
+      )
+      // Sections that wait for their time are no mistake: the example has them.
+      assert.notInclude(errors, "cron")
+    })
   )
   it.effect("answers at once for what is no text at all, or one that is made to be read for ever", () =>
     Effect.gen(function* () {
