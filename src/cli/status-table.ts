@@ -126,6 +126,9 @@ const instanceColumns = (options: StatusOptions): ReadonlyArray<Column<InstanceR
   }
 ]
 
+/** What becomes of a volume that the document does not name. */
+const DETACHED = "kept: the document does not name it. Named once as absent, it is deleted"
+
 interface Thing {
   readonly kind: string
   readonly id: string
@@ -140,7 +143,7 @@ const things = ({ checkpoints, exports, volumes }: HostReport): ReadonlyArray<Th
       kind: "volume",
       id: volumeId,
       state,
-      message: message ?? ""
+      message: message ?? (state === "detached" ? DETACHED : "")
     })),
     ...checkpoints.map(({ checkpointId, message, state }) => ({
       kind: "checkpoint",

@@ -266,7 +266,11 @@ describe("nibrunnerd status", () => {
       })
       const host = yield* reporting(
         rawReport({
-          volumes: [volume("fine", "ready"), volume("broken", "failed", "the disk is full")],
+          volumes: [
+            volume("fine", "ready"),
+            volume("broken", "failed", "the disk is full"),
+            volume("old", "detached")
+          ],
           exports: [{ exportId: "backup", state: "preparing" }]
         })
       )
@@ -275,6 +279,7 @@ describe("nibrunnerd status", () => {
       assert.deepStrictEqual(out.split("\n").slice(2), [
         "KIND    ID      STATE      MESSAGE",
         "volume  broken  failed     the disk is full",
+        "volume  old     detached   kept: the document does not name it. Named once as absent, it is deleted",
         "export  backup  preparing"
       ])
     })
