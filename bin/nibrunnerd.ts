@@ -84,7 +84,8 @@ for (const signal of ["SIGTERM", "SIGINT"] as const) {
 // Who reads from us may have read enough, as `head` does.
 process.stdout.on("error", (error: NodeJS.ErrnoException) => {
   if (error.code === "EPIPE") process.exit(0)
-  throw error
+  process.stderr.write(`nibrunnerd: the output cannot be written: ${error.message}\n`)
+  process.exit(1)
 })
 
 Command.run(nibrunnerd(host), { version: packageManifest.version }).pipe(

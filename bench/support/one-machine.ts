@@ -78,8 +78,7 @@ export const bootOne = (folder: string) =>
         guestAddress,
         hostAddress,
         prefixLength: 30,
-        ports: [guestPort],
-        reachAddress: loopback
+        ports: [guestPort]
       }
     }
     const place = {

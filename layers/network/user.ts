@@ -1,10 +1,9 @@
 /**
  * QEMU's user network: no rights needed, no link on the host. A guest reaches nothing (`restrict=on`); the host reaches the
- * guest's ports on a loopback address of the slot's own, where QEMU listens while the microVM is up.
+ * guest's ports on loopback addresses of the slot's own, where QEMU listens while the microVM is up.
  */
 import { Effect, Layer } from "effect"
-import { slotAddresses } from "../../src/network/addresses.ts"
-import { userLink } from "../../src/network/user-link.ts"
+import { forwardOf, userLink } from "../../src/network/user-link.ts"
 import { Network } from "../../src/services/Network.ts"
 
 /** Nothing is set up before a boot: that a port is busy on the host is found by the boot itself, which says so. */
@@ -12,7 +11,7 @@ export const layerUserNetwork: Layer.Layer<Network> = Layer.succeed(Network, {
   attach: (slot, ports) => Effect.fromResult(userLink(slot, ports)),
   detach: () => Effect.void,
   sweep: () => Effect.succeed([]),
-  reach: (slot, guestPort) => ({ host: slotAddresses(slot).loopback, port: guestPort }),
+  reach: forwardOf,
   carriesDatagrams: false,
   setForwards: () => Effect.void,
   cut: () => Effect.void,

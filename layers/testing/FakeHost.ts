@@ -463,8 +463,7 @@ export const fakeMachineSpec = (appId: string, slot: number, machineId: string):
       guestAddress: addresses.guest,
       hostAddress: addresses.host,
       prefixLength: 30,
-      ports: [3000],
-      reachAddress: addresses.loopback
+      ports: [3000]
     }
   }
 }

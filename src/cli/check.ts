@@ -4,6 +4,7 @@ import { Argument, Command, Flag } from "effect/cli"
 import { orList } from "../document/near-names.ts"
 import { readBounded } from "./bounded-file.ts"
 import { paragraphs } from "./help.ts"
+import { safeJson } from "./json.ts"
 import { printable } from "./printable.ts"
 import { markedLine, type Source, sourceOf } from "./source-line.ts"
 import { type FileIssue, type FileKind, fileKinds, judge, kindOf, type Verdict } from "./verdict.ts"
@@ -130,7 +131,7 @@ export const check = Command.make(
     for (const file of files) {
       const verdict = yield* verdictOn(file, as)
       if (verdict.warnings.length > 0) yield* Console.error(warningsListing(file, verdict))
-      yield* Console.log(json ? verdictJson(file, verdict) : verdictListing(file, verdict))
+      yield* Console.log(json ? safeJson(verdictJson(file, verdict)) : verdictListing(file, verdict))
       if (verdict.issues.length > 0) refused.push(file)
     }
     if (refused.length > 0) return yield* new NotValid({ files: refused })

@@ -144,6 +144,11 @@ const itemsOf = (document: unknown, part: Part): ReadonlyArray<unknown> => {
 const idOf = (item: unknown, part: Part): unknown =>
   (item as Readonly<Record<string, unknown>> | null | undefined)?.[parts[part].id]
 
+/** There may be more than a call can have arguments. */
+const append = (problems: Array<Problem>, more: ReadonlyArray<Problem>): void => {
+  for (const problem of more) problems.push(problem)
+}
+
 /** The items of one list, and their problems, to which `problems` is the place. */
 const decodePart = (
   document: unknown,
@@ -161,10 +166,8 @@ const decodePart = (
     if (Result.isSuccess(decoded)) return decoded.success
     const whole = isWide(item) ? decoded : all(item)
     const failure = Result.isFailure(whole) ? whole.failure : decoded.failure
-    problems.push(
-      ...variableNameProblems(item, [part, index]),
-      ...problemsOf(failure.issue, item, disclosure, [part, index])
-    )
+    append(problems, variableNameProblems(item, [part, index], MAX_ISSUES + 1))
+    append(problems, problemsOf(failure.issue, item, disclosure, [part, index]))
     return undefined
   })
 }
@@ -175,7 +178,7 @@ const decodeValue = (
 ): Result.Result<HostDesiredState, ReadonlyArray<Problem>> => {
   const problems: Array<Problem> = [...ruleProblems(value, MAX_ISSUES + 1)]
   const outer = decodeOuter(withoutItems(value))
-  if (Result.isFailure(outer)) problems.push(...problemsOf(outer.failure.issue, value, disclosure))
+  if (Result.isFailure(outer)) append(problems, problemsOf(outer.failure.issue, value, disclosure))
   const lists = Object.fromEntries(
     partNames.map((part) => [part, decodePart(value, part, previous, problems)])
   )

@@ -62,12 +62,14 @@ const duplicateHostnames = (document: Json, report: Report) => {
 }
 
 /** Whose each volume is. A volume that is named twice may be either's: that it is named twice is reported already. */
-const ownersOf = (document: Json): ReadonlyMap<string, ReadonlyArray<string | undefined>> => {
-  const owners = new Map<string, ReadonlyArray<string | undefined>>()
+const ownersOf = (document: Json): ReadonlyMap<string, ReadonlySet<string | undefined>> => {
+  const owners = new Map<string, Set<string | undefined>>()
   for (const volume of list(document, "volumes")) {
     const volumeId = text(volume, "volumeId")
     if (volumeId === undefined) continue
-    owners.set(volumeId, [...(owners.get(volumeId) ?? []), text(volume, "appId")])
+    const apps = owners.get(volumeId)
+    if (apps === undefined) owners.set(volumeId, new Set([text(volume, "appId")]))
+    else apps.add(text(volume, "appId"))
   }
   return owners
 }
@@ -80,10 +82,10 @@ const references = (document: Json, report: Report) => {
 
   const isOthers = (volumeId: string, appId: string | undefined) => {
     const apps = owners.get(volumeId)
-    return apps !== undefined && appId !== undefined && !apps.includes(appId) && !apps.includes(undefined)
+    return apps !== undefined && appId !== undefined && !apps.has(appId) && !apps.has(undefined)
   }
   const belonging = (what: string, volumeId: string, appId: string | undefined) =>
-    `the ${what}'s volume ${quote(volumeId)} belongs to app ${quote(owners.get(volumeId)?.[0] ?? "")}, not to ${quote(appId ?? "")}`
+    `the ${what}'s volume ${quote(volumeId)} belongs to app ${quote(owners.get(volumeId)?.values().next().value ?? "")}, not to ${quote(appId ?? "")}`
 
   list(document, "instances").forEach((instance, index) => {
     const volumeId = text(instance, "volumeId")
@@ -128,16 +130,19 @@ const activation = (document: Json, report: Report) => {
 
 /**
  * The variables of an instance or export whose names are none. The schema says so too, but only when all the
- * values are fine.
+ * values are fine. Gives the first `limit`.
  */
-export const variableNameProblems = (item: unknown, path: Path): ReadonlyArray<Problem> => {
+export const variableNameProblems = (item: unknown, path: Path, limit: number): ReadonlyArray<Problem> => {
   const keys = field(item, "config") === undefined ? ["environment"] : ["config", "command", "environment"]
   const environment = keys.reduce(field, item)
   if (typeof environment !== "object" || environment === null || Array.isArray(environment)) return []
-  return Object.keys(environment).flatMap((name): ReadonlyArray<Problem> => {
+  const problems: Array<Problem> = []
+  for (const name of Object.keys(environment)) {
+    if (problems.length >= limit) break
     const message = variableNameProblem(name)
-    return message === undefined ? [] : [{ path: [...path, ...keys, name], message, at: "key" }]
-  })
+    if (message !== undefined) problems.push({ path: [...path, ...keys, name], message, at: "key" })
+  }
+  return problems
 }
 
 /** The first `limit` problems between the parts of a document, of which only needs to be known that it is JSON. */

@@ -125,6 +125,7 @@ const loneSurrogates = (value: unknown, limit: number): ReadonlyArray<Path> => {
       })
     else if (isContainer(value))
       for (const [key, member] of Object.entries(value)) {
+        if (found.length >= limit) return
         if (!key.isWellFormed()) found.push([...path, key])
         visit(member, [...path, key])
       }

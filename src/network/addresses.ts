@@ -17,6 +17,8 @@ export interface SlotAddresses {
   readonly guest: string
   /** The guest's address with 127 for 10: where a host without taps finds the guest, on loopback. */
   readonly loopback: string
+  /** The host's end with 127 for 10: where such a host finds the guest's ports below 1024. */
+  readonly lowLoopback: string
   /** Locally administered, and unique on the host: `02:00` and the four bytes of the guest's address. */
   readonly mac: string
 }
@@ -39,6 +41,7 @@ export const slotAddresses = (slot: number): SlotAddresses => {
     host: dotted(10, base + 1),
     guest: dotted(10, guest),
     loopback: dotted(127, guest),
+    lowLoopback: dotted(127, base + 1),
     mac: ["02", "00", hex(10), hex(SECOND_OCTET), hex(guest >> 8), hex(guest & 0xff)].join(":")
   }
 }

@@ -71,7 +71,13 @@ export const watchDocument = Effect.fnUntraced(function* (
     if (refused !== undefined && reading.digest === refused.digest) return refused
     const { digest, bytes } = reading
     // What is the same as in the document in force is the very same object: the difference sees it at a glance.
-    const decoded = decodeWithText(bytes, accepted?.document)
+    const judged = Result.try({
+      try: () => decodeWithText(bytes, accepted?.document),
+      catch: (defect) => `it cannot be judged, by a fault of nibrunnerd itself: ${String(defect)}`
+    })
+    // Whoever writes documents ends no host with one.
+    if (Result.isFailure(judged)) return { kind: "refused", reason: judged.failure, digest }
+    const decoded = judged.success
     return Result.isSuccess(decoded)
       ? {
           kind: "accepted",

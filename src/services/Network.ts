@@ -3,16 +3,15 @@ import { Context, type Effect, Schema } from "effect"
 
 /** A guest's NIC, as the hypervisor is told of it. */
 export const NetworkLink = Schema.Union([
-  /** QEMU's user network: `reach` is where the host finds the guest, on the same port numbers as in it. */
+  /** QEMU's user network: where the host finds the guest's ports is the slot's, and `reach`'s to say. */
   Schema.Struct({
     kind: Schema.tag("user"),
     mac: Schema.String,
     guestAddress: Schema.String,
     hostAddress: Schema.String,
     prefixLength: Schema.Int,
-    /** The guest's ports that are forwarded from `reachAddress`, the same number on both sides. */
-    ports: Schema.Array(Schema.Int),
-    reachAddress: Schema.String
+    /** The guest's ports that are forwarded. */
+    ports: Schema.Array(Schema.Int)
   }),
   /** An interface of the host's kernel, which the host finds the guest behind, on the guest's own address. */
   Schema.Struct({

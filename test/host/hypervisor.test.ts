@@ -12,6 +12,7 @@ import { commandLine } from "../../layers/hypervisor/qemu/command-line.ts"
 import { makeConfinement } from "../../layers/hypervisor/qemu/confinement/confinement.ts"
 import { createRunDirectory, runDirectory } from "../../layers/hypervisor/qemu/run-directory.ts"
 import { spawnVmm } from "../../layers/hypervisor/qemu/spawn.ts"
+import { slotAddresses } from "../../src/network/addresses.ts"
 import { GuestImage } from "../../src/services/GuestImage.ts"
 import { Hypervisor, type MachineRecord } from "../../src/services/Hypervisor.ts"
 import { hypervisorConformance } from "../conformance/hypervisor.ts"
@@ -138,14 +139,14 @@ describe("a microVM by QEMU", () => {
       yield* Effect.acquireRelease(
         Effect.callback<ReturnType<typeof createServer>>((resume) => {
           const server = createServer()
-          server.listen(3000, spec.link.reachAddress, () => resume(Effect.succeed(server)))
+          server.listen(3000, slotAddresses(40).loopback, () => resume(Effect.succeed(server)))
         }),
         (server) => Effect.sync(() => server.close())
       )
       const error = yield* Effect.flip(
         service((hypervisor) => hypervisor.boot({ ...spec, link: { ...spec.link, ports: [3000] } }))
       )
-      assert.include(error.message, `port 3000 of ${spec.link.reachAddress}`)
+      assert.include(error.message, `port 3000 of ${slotAddresses(40).loopback}`)
       assert.include(error.message, "another program listens there")
       assert.deepStrictEqual(tracesOf(directory), [])
     }))

@@ -101,8 +101,7 @@ export const machineSpec = (
         guestAddress: addresses.guest,
         hostAddress: addresses.host,
         prefixLength: 30,
-        ports: [],
-        reachAddress: addresses.loopback
+        ports: []
       }
     }
   }).pipe(Effect.provide(guestImage))

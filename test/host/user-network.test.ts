@@ -15,6 +15,8 @@ import { machineSpec, PATIENCE_MS, qemu, runtimeDirectory } from "./qemu.ts"
 
 const SLOT = 12
 const PORT = 3000
+/** One that QEMU, without rights, could not listen on by its own number. */
+const LOW_PORT = 80
 
 /** A server on loopback that counts who comes. */
 const hostServer = Effect.acquireRelease(
@@ -42,7 +44,8 @@ for my $target (qw(${targets.join(" ")})) {
   my $socket = IO::Socket::INET->new(PeerAddr => $target, Timeout => 5);
   print "$target ", ($socket ? "connected" : "nothing"), "\\n";
 }
-my $server = IO::Socket::INET->new(Listen => 64, LocalPort => ${PORT}, ReuseAddr => 1) or die;
+my $port = fork ? ${PORT} : ${LOW_PORT};
+my $server = IO::Socket::INET->new(Listen => 64, LocalPort => $port, ReuseAddr => 1) or die;
 while (my $client = $server->accept) {
   while (<$client>) { last if /^\\r?$/ }
   print $client "HTTP/1.1 200 OK\\r\\nContent-Length: 0\\r\\n\\r\\n";
@@ -51,42 +54,50 @@ while (my $client = $server->accept) {
 `
 
 describe("a guest on the user network", () => {
-  it.live("is reached by the host on its slot's loopback address, and reaches nothing itself", () =>
-    Effect.gen(function* () {
-      const directory = yield* runtimeDirectory
-      const hypervisor = yield* Effect.provide(Hypervisor, yield* Layer.build(qemu(directory)))
-      const network = yield* Network
-      const host = yield* hostServer
-      const link = yield* network.attach(SLOT, [PORT])
-      const spec = { ...(yield* machineSpec(directory, "web", SLOT)), link }
-      execFileSync("mke2fs", ["-q", "-F", "-t", "ext4", volumeFile(spec.volume)])
-      const machine = yield* Effect.acquireRelease(hypervisor.boot(spec), ({ record }) =>
-        Effect.ignore(hypervisor.kill(record))
-      )
-      const session = yield* Guest.use((guest) => guest.connect(machine, PATIENCE_MS))
+  it.live(
+    "is reached by the host on its slot's loopback addresses, at ports below 1024 too, and reaches nothing itself",
+    () =>
+      Effect.gen(function* () {
+        const directory = yield* runtimeDirectory
+        const hypervisor = yield* Effect.provide(Hypervisor, yield* Layer.build(qemu(directory)))
+        const network = yield* Network
+        const host = yield* hostServer
+        const link = yield* network.attach(SLOT, [PORT, LOW_PORT])
+        const spec = { ...(yield* machineSpec(directory, "web", SLOT)), link }
+        execFileSync("mke2fs", ["-q", "-F", "-t", "ext4", volumeFile(spec.volume)])
+        const machine = yield* Effect.acquireRelease(hypervisor.boot(spec), ({ record }) =>
+          Effect.ignore(hypervisor.kill(record))
+        )
+        const session = yield* Guest.use((guest) => guest.connect(machine, PATIENCE_MS))
 
-      // QEMU's gateway stands for the host's loopback where it is not restricted
-      const targets = [`${link.hostAddress}:${host.port}`, `127.0.0.1:${host.port}`]
-      yield* session.handOver(
-        bootSpec({
-          network: { address: link.guestAddress, prefixLength: link.prefixLength, gateway: link.hostAddress },
-          program: "/usr/bin/perl",
-          args: ["-e", program(targets)]
-        })
-      )
-      let said = ""
-      while (said.split("\n").length <= targets.length) {
-        const event = yield* Queue.take(session.events)
-        if (event.kind === "output") said += new TextDecoder().decode(event.bytes)
-      }
-      assert.strictEqual(said, targets.map((target) => `${target} nothing\n`).join(""))
-      assert.strictEqual(host.visits(), 0)
+        // QEMU's gateway stands for the host's loopback where it is not restricted
+        const targets = [`${link.hostAddress}:${host.port}`, `127.0.0.1:${host.port}`]
+        yield* session.handOver(
+          bootSpec({
+            network: {
+              address: link.guestAddress,
+              prefixLength: link.prefixLength,
+              gateway: link.hostAddress
+            },
+            program: "/usr/bin/perl",
+            args: ["-e", program(targets)]
+          })
+        )
+        let said = ""
+        while (said.split("\n").length <= targets.length) {
+          const event = yield* Queue.take(session.events)
+          if (event.kind === "output") said += new TextDecoder().decode(event.bytes)
+        }
+        assert.strictEqual(said, targets.map((target) => `${target} nothing\n`).join(""))
+        assert.strictEqual(host.visits(), 0)
 
-      while ((yield* session.probe(PORT, 5_000)) !== "accepted") yield* Effect.sleep(20)
-      const answer = yield* HealthProber.use((prober) =>
-        prober.http({ ...network.reach(SLOT, PORT), path: "/", timeoutMs: 30_000 })
-      )
-      assert.deepStrictEqual(answer, { kind: "answered", status: 200 })
-    }).pipe(Effect.provide(Layer.mergeAll(layerUserNetwork, layerVirtioSerialGuest, layerHttpProber)))
+        for (const port of [PORT, LOW_PORT]) {
+          while ((yield* session.probe(port, 5_000)) !== "accepted") yield* Effect.sleep(20)
+          const answer = yield* HealthProber.use((prober) =>
+            prober.http({ ...network.reach(SLOT, port), path: "/", timeoutMs: 30_000 })
+          )
+          assert.deepStrictEqual(answer, { kind: "answered", status: 200 }, `port ${port}`)
+        }
+      }).pipe(Effect.provide(Layer.mergeAll(layerUserNetwork, layerVirtioSerialGuest, layerHttpProber)))
   )
 })

@@ -1,4 +1,5 @@
 /** QEMU's command line for a microVM, and what of it can be read back from a running process. */
+import { forwardOf } from "../../../src/network/user-link.ts"
 import type { MachineSpec } from "../../../src/services/Hypervisor.ts"
 import type { VolumeAttachment } from "../../../src/services/VolumeBackend.ts"
 import { DESCRIPTORS } from "./confinement/jail.ts"
@@ -94,12 +95,13 @@ const volume = (attachment: VolumeAttachment) => ({
 const onError = (drive: { readonly file: { readonly driver: string } }) =>
   drive.file.driver === "nbd" ? ",werror=stop,rerror=stop" : ""
 
-const netdev = (link: MachineSpec["link"]) => {
+const netdev = ({ link, slot }: Pick<MachineSpec, "link" | "slot">) => {
   // Made and addressed by the host, and opened before QEMU runs: it needs no right to it.
   if (link.kind === "tap") return `tap,id=net,fd=${DESCRIPTORS.tap},vhost=off`
-  const forwards = link.ports.map(
-    (port) => `hostfwd=tcp:${link.reachAddress}:${port}-${link.guestAddress}:${port}`
-  )
+  const forwards = link.ports.map((guestPort) => {
+    const { host, port } = forwardOf(slot, guestPort)
+    return `hostfwd=tcp:${host}:${port}-${link.guestAddress}:${guestPort}`
+  })
   // A /30 has no room for a DHCP range and a resolver beside the two ends, and QEMU insists on three addresses
   // that differ: the guest's own is the range, and the broadcast address, which nobody answers, the resolver.
   return [
@@ -201,7 +203,7 @@ export const commandLine = (
     "-device",
     "virtio-rng-device",
     "-netdev",
-    netdev(spec.link),
+    netdev(spec),
     "-device",
     `virtio-net-device,netdev=net,mac=${spec.link.mac}`,
     ...drives.flatMap((drive) => [

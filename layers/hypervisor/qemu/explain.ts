@@ -14,15 +14,10 @@ export const explainDeath = (stderr: string, ended: string): string => {
   if (line === undefined) return `QEMU ${ended} and said nothing`
   const jailed = line.match(/^jail: (.*)$/u)
   if (jailed !== null) return `its VMM cannot be confined: ${jailed[1]?.slice(0, 300)}`
-  const forward = line.match(/Could not set up host forwarding rule 'tcp:([\d.]+):(\d+)-/u)
+  const forward = line.match(/Could not set up host forwarding rule 'tcp:([\d.]+):(\d+)-[\d.]+:(\d+)'/u)
   if (forward !== null) {
-    const port = Number(forward[2])
-    return (
-      `port ${port} of ${forward[1]} on this host cannot be had for forwarding: another program listens there` +
-      (port < 1024
-        ? ", or the daemon may not use ports below 1024 (net.ipv4.ip_unprivileged_port_start)"
-        : "")
-    )
+    const [, address, port, guestPort] = forward
+    return `port ${port} of ${address} on this host, where the guest's port ${guestPort} is to be found, cannot be had: another program listens there`
   }
   const locked = stderr.match(/Failed to get "write" lock\s+Is another process using the image \[(.*)\]\?/u)
   if (locked !== null) return `its volume ${locked[1]} is in use by another process`

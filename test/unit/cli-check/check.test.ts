@@ -311,7 +311,11 @@ describe("nibrunnerd check", () => {
         "c.toml": `${config}\n"\\u001b[31m" = 1 # \u009b31m\n`
       })
       const { text } = yield* run("check", join(folder, "d.json"), join(folder, "c.toml"))
-      assert.notMatch(text, /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e]/u)
+      const steering = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e]/u
+      assert.notMatch(text, steering)
+      const json = yield* run("check", "--json", join(folder, "d.json"), join(folder, "c.toml"))
+      assert.notMatch(json.text, steering)
+      assert.include(JSON.parse(json.lines[0] ?? "").issues[0].message, "\u202eevil")
     })
   )
   it.effect("asks for a file when none is named", () =>

@@ -87,6 +87,23 @@ describe("the program nibrunnerd", () => {
     })
   )
 
+  it.live("says in one sentence that its output has no room", () =>
+    Effect.gen(function* () {
+      const host = yield* withApp
+      const full = yield* Effect.acquireRelease(
+        Effect.promise(() => fs.open("/dev/full", "w")),
+        (file) => Effect.promise(() => file.close())
+      )
+      const { status, stderr } = spawnSync(process.execPath, [program, "schema", "config"], {
+        encoding: "utf8",
+        env: environment(host),
+        stdio: ["ignore", full.fd, "pipe"]
+      })
+      assert.strictEqual(status, 1)
+      assert.match(stderr, /^nibrunnerd: the output cannot be written: ENOSPC[^\n]*\n$/u)
+    })
+  )
+
   it.live("ends quietly when its reader has read enough", () =>
     Effect.gen(function* () {
       const host = yield* withApp

@@ -69,11 +69,11 @@ describe("QEMU's command line", () => {
     assert.deepInclude(volume?.file, { locking: "on", cache: { direct: false, "no-flush": false } })
   })
 
-  it("forwards each port of the link from the slot's loopback address, and lets the guest out to nothing", () => {
-    const link = { ...spec().link, ports: [3000, 9000] }
+  it("forwards each port of the link from the slot's loopback addresses, from none below 1024, and lets the guest out to nothing", () => {
+    const link = { ...spec().link, ports: [3000, 80] }
     assert.deepStrictEqual(valuesOf(line(spec({ link })), "-netdev"), [
       "user,id=net,restrict=on,ipv6=off,net=10.201.0.21/30,host=10.201.0.21,dhcpstart=10.201.0.22,dns=10.201.0.23," +
-        "hostfwd=tcp:127.201.0.22:3000-10.201.0.22:3000,hostfwd=tcp:127.201.0.22:9000-10.201.0.22:9000"
+        "hostfwd=tcp:127.201.0.22:3000-10.201.0.22:3000,hostfwd=tcp:127.201.0.21:64592-10.201.0.22:80"
     ])
   })
 

@@ -12,6 +12,7 @@ describe("a slot's addresses", () => {
       host: "10.201.0.1",
       guest: "10.201.0.2",
       loopback: "127.201.0.2",
+      lowLoopback: "127.201.0.1",
       mac: "02:00:0a:c9:00:02"
     })
     assert.deepStrictEqual(slotAddresses(MAX_SLOTS - 1), {
@@ -19,6 +20,7 @@ describe("a slot's addresses", () => {
       host: "10.201.255.253",
       guest: "10.201.255.254",
       loopback: "127.201.255.254",
+      lowLoopback: "127.201.255.253",
       mac: "02:00:0a:c9:ff:fe"
     })
   })

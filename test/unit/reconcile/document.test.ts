@@ -51,6 +51,24 @@ describe("a document", () => {
     })
   )
 
+  it.effect("that the host cannot judge, by a fault of its own, is refused: no document ends a daemon", () =>
+    Effect.gen(function* () {
+      const host = yield* hostRunning("app-1")
+      const bytes = new Proxy(new Uint8Array(1), {
+        get: () => {
+          throw new RangeError("too much of it")
+        }
+      })
+      yield* putReading(host.source, { kind: "read", bytes, digest: "0".repeat(64) })
+      const sentence =
+        / is refused: it cannot be judged, by a fault of nibrunnerd itself: RangeError: too much of it$/u
+      yield* host.until("it is refused", () => sentence.test(host.report()?.message ?? ""))
+      assert.strictEqual(host.instanceOf("app-1")?.state, "running")
+      yield* host.put(running("app-1", "app-2"))
+      yield* host.untilState("app-2", "running")
+    })
+  )
+
   it.effect("is looked at again after 100 ms before it is refused: a half-written one does no harm", () =>
     Effect.gen(function* () {
       const host = yield* startHost()
