@@ -65,17 +65,27 @@ const platform = NodeChildProcessSpawner.layer.pipe(
   )
 )
 
-/** A command that was told to end has succeeded. */
-const teardown: Runtime.Teardown = (exit, onExit) =>
-  Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause)
-    ? onExit(0)
-    : Runtime.defaultTeardown(exit, onExit)
+/** The signal that has told the process to end. */
+let told: NodeJS.Signals | undefined
+
+/** Whether a file is being waited for, that may never come: a pipe without a writer, a disk of another machine. */
+const waitsForFile = () => process.getActiveResourcesInfo().includes("FSReqCallback")
+
+/** A command that was told to end has succeeded. Node would end no sooner than the wait for a file; a signal does. */
+const teardown: Runtime.Teardown = (exit, onExit) => {
+  if (Exit.isSuccess(exit) || !Cause.hasInterruptsOnly(exit.cause))
+    return Runtime.defaultTeardown(exit, onExit)
+  if (told === undefined || process.argv[2] === "daemon" || !waitsForFile()) return onExit(0)
+  process.removeAllListeners(told)
+  process.kill(process.pid, told)
+}
 
 /** What a stuck ending may take before the process ends all the same: nothing that must survive depends on it. */
 const LAST_CALL_MS = 30_000
 
 for (const signal of ["SIGTERM", "SIGINT"] as const) {
   process.once(signal, () => {
+    told = signal
     setTimeout(() => process.exit(1), LAST_CALL_MS).unref()
     process.once(signal, () => process.exit(1))
   })

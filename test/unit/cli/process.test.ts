@@ -87,6 +87,25 @@ describe("the program nibrunnerd", () => {
     })
   )
 
+  it.live("ends on one signal though it waits for a file that gives nothing", () =>
+    Effect.gen(function* () {
+      const host = yield* withApp
+      const pipe = path.join(host.folder, "pipe")
+      const ended = spawnSync(
+        "bash",
+        [
+          "-c",
+          // to open a pipe is to wait for the other end: from then on the command reads
+          `mkfifo "$1"; '${process.execPath}' '${program}' check "$1" & exec 3>"$1"; kill -TERM $!; wait $!`,
+          "bash",
+          pipe
+        ],
+        { encoding: "utf8", env: environment(host), timeout: 20_000, killSignal: "SIGKILL" }
+      )
+      assert.include([0, 128 + 15], ended.status)
+    })
+  )
+
   it.live("says in one sentence that its output has no room", () =>
     Effect.gen(function* () {
       const host = yield* withApp
