@@ -219,6 +219,10 @@ const planAbsentInstance = (facts: AppFacts): Plan => {
 const sooner = (left: number | undefined, right: number | undefined): number | undefined =>
   left === undefined ? right : right === undefined ? left : Math.min(left, right)
 
+/** A release on another volume than the one before takes no place before that is made: it may not come to be. */
+const lacksVolume = ({ record, volumes }: AppFacts, { volumeId }: DesiredInstance): boolean =>
+  record?.instance?.volumeId !== volumeId && volumes.get(volumeId)?.record?.state !== "ready"
+
 /** A release that cannot be fetched, or that this host does not run, replaces none: the old one serves on. */
 const planReplacement = (facts: AppFacts, instance: DesiredInstance, replace: Plan): Plan => {
   const { replacement, refusal, now } = facts
@@ -234,7 +238,9 @@ const planMachine = (facts: AppFacts): Plan | undefined => {
   const { instance } = facts
   const reason = stopReason(facts)
   if (reason === "superseded" && instance !== undefined)
-    return planReplacement(facts, instance, step({ kind: "stop", reason }))
+    return lacksVolume(facts, instance)
+      ? wait()
+      : planReplacement(facts, instance, step({ kind: "stop", reason }))
   if (reason !== undefined) return step({ kind: "stop", reason })
   return facts.sleepDue === undefined || instance?.desiredState !== "on-request"
     ? undefined

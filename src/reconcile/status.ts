@@ -88,11 +88,17 @@ const fetchFailure = ({ desired, replacement }: AppModel): string | undefined =>
   return failure === undefined ? undefined : `${next} cannot be fetched: ${failure.reason}`
 }
 
+/** Why the volume of the release that the document names is not there, when its making has failed. */
+const makingFailure = ({ desired: { instance }, volumes }: AppModel): string | undefined => {
+  const known = instance === undefined ? undefined : volumes.get(instance.volumeId)
+  return known?.record?.state === "ready" ? undefined : known?.failure?.reason
+}
+
 /** Why the release that the document names does not serve yet. */
 const replacementMessage = (model: AppModel): string | undefined => {
   const { desired, attachment, step, progress } = model
   const serving = attachment?.instance.deploymentId
-  const failure = fetchFailure(model)
+  const failure = makingFailure(model) ?? fetchFailure(model)
   if (failure !== undefined) return `deployment ${serving} serves on, as ${failure}`
   if (step?.kind !== "fetch-layers") return undefined
   const how = progressMessage(progress)

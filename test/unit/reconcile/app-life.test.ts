@@ -376,6 +376,37 @@ describe("a failure lands on the app that it breaks, with a sentence", () => {
   )
 })
 
+describe("a release on another volume", () => {
+  it.effect("takes no place before its volume is made: the old one serves on, and the report says why", () =>
+    Effect.gen(function* () {
+      const host = yield* hostRunning("app-1")
+      host.volumes.script.fail(
+        "provision",
+        new VolumeError({ volumeId: "next", operation: "created", reason: "the disk is full" }),
+        {
+          times: 2
+        }
+      )
+      const volumes = [rawVolume("app-1"), rawVolume("app-1", { volumeId: "next" })]
+      yield* host.put(
+        rawDocument({
+          volumes,
+          instances: [rawInstance("app-1", { deploymentId: "dep-2", volumeId: "next" })]
+        })
+      )
+      yield* host.until(
+        "it says why",
+        () => host.instanceOf("app-1")?.message?.startsWith("deployment dep-1 serves on, as ") === true
+      )
+      assert.include(host.instanceOf("app-1")?.message ?? "", "the disk is full")
+      assert.strictEqual(host.machine.machines.length, 1)
+      yield* host.untilState("app-1", "running")
+      assert.strictEqual(host.instanceOf("app-1")?.deploymentId, "dep-2")
+      assert.strictEqual(host.machine.callsOf("boot").length, 2)
+    })
+  )
+})
+
 describe("restarts", () => {
   it.effect("a VMM that is killed is replaced under the same port, its neighbour untouched", () =>
     Effect.gen(function* () {
