@@ -61,17 +61,22 @@ const duplicateHostnames = (document: Json, report: Report) => {
   })
 }
 
-/** Whose each volume is. A volume that is named twice may be either's: that it is named twice is reported already. */
-const ownersOf = (document: Json): ReadonlyMap<string, ReadonlySet<string | undefined>> => {
-  const owners = new Map<string, Set<string | undefined>>()
+/**
+ * Whose each volume is. A volume that is named twice may be either's: that it is named twice is reported already. There are
+ * thousands, of which hardly one is: so only those have a set.
+ */
+const ownersOf = (document: Json) => {
+  const first = new Map<string, string | undefined>()
+  const others = new Map<string, Set<string | undefined>>()
   for (const volume of list(document, "volumes")) {
     const volumeId = text(volume, "volumeId")
     if (volumeId === undefined) continue
-    const apps = owners.get(volumeId)
-    if (apps === undefined) owners.set(volumeId, new Set([text(volume, "appId")]))
-    else apps.add(text(volume, "appId"))
+    const appId = text(volume, "appId")
+    if (!first.has(volumeId)) first.set(volumeId, appId)
+    else if (others.has(volumeId)) others.get(volumeId)?.add(appId)
+    else others.set(volumeId, new Set([appId]))
   }
-  return owners
+  return { first, others }
 }
 
 const references = (document: Json, report: Report) => {
@@ -81,17 +86,20 @@ const references = (document: Json, report: Report) => {
   const allNamed = list(document, "volumes").every((volume) => text(volume, "volumeId") !== undefined)
 
   const isOthers = (volumeId: string, appId: string | undefined) => {
-    const apps = owners.get(volumeId)
-    return apps !== undefined && appId !== undefined && !apps.has(appId) && !apps.has(undefined)
+    if (appId === undefined || !owners.first.has(volumeId)) return false
+    const first = owners.first.get(volumeId)
+    const others = owners.others.get(volumeId)
+    const may = (app: string | undefined) => first === app || others?.has(app) === true
+    return !may(appId) && !may(undefined)
   }
   const belonging = (what: string, volumeId: string, appId: string | undefined) =>
-    `the ${what}'s volume ${quote(volumeId)} belongs to app ${quote(owners.get(volumeId)?.values().next().value ?? "")}, not to ${quote(appId ?? "")}`
+    `the ${what}'s volume ${quote(volumeId)} belongs to app ${quote(owners.first.get(volumeId) ?? "")}, not to ${quote(appId ?? "")}`
 
   list(document, "instances").forEach((instance, index) => {
     const volumeId = text(instance, "volumeId")
     if (volumeId === undefined) return
     const appId = text(instance, "appId")
-    if (allNamed && !owners.has(volumeId))
+    if (allNamed && !owners.first.has(volumeId))
       report(
         ["instances", index, "volumeId"],
         `volumeId ${quote(volumeId)} is not among the volumes of this document`
