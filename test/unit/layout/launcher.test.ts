@@ -72,12 +72,12 @@ describe("the launcher", () => {
   it("gives the daemon little room for what is soon forgotten, and a command much", () => {
     writeFileSync(
       join(project, "bin/nibrunnerd.ts"),
-      "console.log(process.execArgv.join(), process.env.MALLOC_MMAP_THRESHOLD_)\n"
+      "console.log(process.execArgv.join(), process.env.MALLOC_MMAP_THRESHOLD_, process.env.MALLOC_ARENA_MAX)\n"
     )
-    assert.strictEqual(launch(launcher, ["daemon"]).stdout, "--max-semi-space-size=16 1048576")
+    assert.strictEqual(launch(launcher, ["daemon"]).stdout, "--max-semi-space-size=16 1048576 2")
     assert.strictEqual(
       launch(launcher, ["check", "daemon"]).stdout,
-      "--min-semi-space-size=48,--max-semi-space-size=48 undefined"
+      "--min-semi-space-size=48,--max-semi-space-size=48 undefined undefined"
     )
   })
 
