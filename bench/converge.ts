@@ -67,13 +67,13 @@ const bundled = (folder: string) =>
 /** What the launcher gives the daemon. */
 const launched = attempt("the launcher cannot be read", () => {
   const launcher = readFileSync(join(import.meta.dirname, "../bin/nibrunnerd"), "utf8")
-  const word = (name: string) => {
-    const value = new RegExp(`^${name}=(\\S+)$`, "mu").exec(launcher)?.[1]
+  const words = (name: string) => {
+    const value = new RegExp(`^${name}="?([^"\\n]+)"?$`, "mu").exec(launcher)?.[1]
     if (value === undefined) throw new Error(`it has no ${name}`)
-    return value
+    return value.split(" ")
   }
-  const [variable = "", value] = word("daemon_environment").split("=")
-  return { flags: [word("daemon_flags")], environment: { [variable]: value } }
+  const variables = words("daemon_environment").map((word) => word.split("=") as [string, string])
+  return { flags: words("daemon_flags"), environment: Object.fromEntries(variables) }
 })
 
 interface Daemon {
