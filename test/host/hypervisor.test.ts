@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process"
 import { once } from "node:events"
-import { existsSync, readFileSync, writeFileSync } from "node:fs"
+import { readFileSync, writeFileSync } from "node:fs"
 import { createServer } from "node:net"
 import { constants } from "node:os"
 import { join, resolve } from "node:path"
@@ -10,6 +10,7 @@ import { Deferred, Effect, Option, type Scope } from "effect"
 import { chooseAccelerator } from "../../layers/hypervisor/qemu/accelerator.ts"
 import { commandLine } from "../../layers/hypervisor/qemu/command-line.ts"
 import { makeConfinement } from "../../layers/hypervisor/qemu/confinement/confinement.ts"
+import { listVmms } from "../../layers/hypervisor/qemu/process.ts"
 import { createRunDirectory, runDirectory } from "../../layers/hypervisor/qemu/run-directory.ts"
 import { spawnVmm } from "../../layers/hypervisor/qemu/spawn.ts"
 import { slotAddresses } from "../../src/network/addresses.ts"
@@ -111,7 +112,8 @@ describe("a microVM by QEMU", () => {
       const line = commandLine(spec, run, accelerator)
       const { program, args } = yield* confinement.prepare(spec, run, undefined, line)
       yield* spawnVmm(program, args)
-      while (!existsSync(run.qmp)) yield* Effect.sleep(5)
+      // the socket is there before the process has become QEMU
+      while (listVmms(directory).length === 0) yield* Effect.sleep(5)
       const { machineId, appId, slot, image } = spec
       const noted = { machineId, appId, slot, guestImageVersion: image.version }
       const machine = Option.getOrThrow(yield* service((hypervisor) => hypervisor.adopt(noted)))
