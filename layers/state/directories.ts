@@ -50,11 +50,11 @@ const areDistinct = (
           ({ message }) => new LockUnusable({ directory: own.path, key: own.key, reason: message })
         )
       )
-      const identity = `${dev} ${ino}`
-      const first = seen.get(identity)
+      const directory = `${dev} ${ino}`
+      const first = seen.get(directory)
       if (first !== undefined)
         return yield* new DirectoryNamedTwice({ directory: first.path, keys: [first.key, own.key] })
-      seen.set(identity, own)
+      seen.set(directory, own)
     }
   })
 

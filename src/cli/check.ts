@@ -70,13 +70,15 @@ const verdictOn = Effect.fnUntraced(function* (file: string, as: Option.Option<F
   )
 })
 
-/** One line of JSON for a file. */
+/** One line of JSON for a file, which may be printed on a terminal. */
 export const verdictJson = (file: string, { issues }: Verdict): string =>
-  JSON.stringify({
-    file,
-    valid: issues.length === 0,
-    issues: issues.map(({ column, line, message, path }) => ({ path, message, line, column }))
-  })
+  safeJson(
+    JSON.stringify({
+      file,
+      valid: issues.length === 0,
+      issues: issues.map(({ column, line, message, path }) => ({ path, message, line, column }))
+    })
+  )
 
 const kindNames = { desired: "desired.json", config: "config.toml" } as const
 
@@ -131,7 +133,7 @@ export const check = Command.make(
     for (const file of files) {
       const verdict = yield* verdictOn(file, as)
       if (verdict.warnings.length > 0) yield* Console.error(warningsListing(file, verdict))
-      yield* Console.log(json ? safeJson(verdictJson(file, verdict)) : verdictListing(file, verdict))
+      yield* Console.log(json ? verdictJson(file, verdict) : verdictListing(file, verdict))
       if (verdict.issues.length > 0) refused.push(file)
     }
     if (refused.length > 0) return yield* new NotValid({ files: refused })

@@ -25,7 +25,7 @@ export class DocumentUnreadable extends Schema.TaggedError<DocumentUnreadable>()
 /** The document is refused, as `nibrunnerd check` would refuse it. */
 const refuse = Effect.fnUntraced(function* (file: string, bytes: Uint8Array, json: boolean) {
   const verdict = yield* judge(file, bytes, "desired")
-  yield* Console.log(json ? safeJson(verdictJson(file, verdict)) : verdictListing(file, verdict))
+  yield* Console.log(json ? verdictJson(file, verdict) : verdictListing(file, verdict))
   return yield* new Failed()
 })
 
