@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process"
 import { once } from "node:events"
-import { readFileSync, writeFileSync } from "node:fs"
+import { readFileSync, readlinkSync, writeFileSync } from "node:fs"
 import { createServer } from "node:net"
 import { constants } from "node:os"
 import { join, resolve } from "node:path"
@@ -112,8 +112,12 @@ describe("a microVM by QEMU", () => {
       const line = commandLine(spec, run, accelerator)
       const { program, args } = yield* confinement.prepare(spec, run, undefined, line)
       yield* spawnVmm(program, args)
-      // the socket is there before the process has become QEMU
-      while (listVmms(directory).length === 0) yield* Effect.sleep(5)
+      // What confines it bears its command line before it, and makes its sockets.
+      const isQemu = () =>
+        listVmms(directory).some(({ process }) =>
+          readlinkSync(`/proc/${process.pid}/exe`).endsWith("/qemu-system-x86_64")
+        )
+      while (!isQemu()) yield* Effect.sleep(5)
       const { machineId, appId, slot, image } = spec
       const noted = { machineId, appId, slot, guestImageVersion: image.version }
       const machine = Option.getOrThrow(yield* service((hypervisor) => hypervisor.adopt(noted)))
